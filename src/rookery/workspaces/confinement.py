@@ -12,6 +12,7 @@ from typing import Literal
 
 from rookery.system.confinement.kernel import find_support, require_support
 from rookery.system.confinement.locations import (
+    AGENT_CONFIG_PATHS,
     PrivateFolder,
     SandboxOptions,
     add_private_folder,
@@ -119,6 +120,7 @@ class WorkspaceSandboxes:
         written = _WRITTEN_BY_GIT if mode == "workspace" else _WRITTEN_IN_STRICT
         policy = replace(
             policy,
+            read=(*policy.read, *(str(home / name) for name in AGENT_CONFIG_PATHS)),
             execute=(*policy.execute, str(common)),
             write=(*policy.write, str(workspace.path), str(own), *(str(common / name) for name in written)),
         )

@@ -21,11 +21,15 @@ SYSTEM_FOLDERS = (
 )
 # In the home folder, read and executed: language toolchains and programs.
 TOOLCHAINS = (
-    *("bin", ".local/bin", ".local/lib", ".local/pipx", ".asdf", ".bun/bin", ".cargo/bin", ".deno", ".dotnet"),
+    *("bin", ".local/bin", ".local/lib", ".local/pipx", ".asdf", ".bun/bin", ".cargo/bin", ".deno"),
     *(".fnm", ".ghcup", ".goenv", ".jenv", ".juliaup", ".linuxbrew", ".mise", ".nodenv", ".npm-global", ".nvm"),
     *(".opam", ".opencode", ".proto", ".pyenv", ".rbenv", ".rustup", ".rvm", ".sdkman", ".volta", "go/bin"),
     *("anaconda3", "miniconda3", "miniforge3", ".local/share/fnm", ".local/share/mise", ".local/share/pipx"),
-    *(".local/share/pnpm", ".local/share/uv", ".cache/ms-playwright", ".cache/puppeteer"),
+    *(".local/share/pnpm", ".local/share/uv/python", ".local/share/uv/tools"),
+    *(".cache/ms-playwright", ".cache/puppeteer"),
+    # Not all of this folder: it has private keys too.
+    *(".dotnet/dotnet", ".dotnet/host", ".dotnet/packs", ".dotnet/sdk", ".dotnet/sdk-manifests", ".dotnet/shared"),
+    *(".dotnet/templates", ".dotnet/tools"),
 )
 # Folders of toolchains, by their names, and the variables that name others.
 _TOOLCHAIN_NAMES = frozenset(name for name in TOOLCHAINS if name.startswith(".") and "/" not in name)
@@ -33,11 +37,13 @@ _TOOLCHAIN_VARIABLES = (
     *("ASDF_DIR", "ASDF_DATA_DIR", "CONDA_PREFIX", "GOROOT", "JAVA_HOME", "NVM_DIR", "PYENV_ROOT", "RBENV_ROOT"),
     *("RUSTUP_HOME", "VIRTUAL_ENV", "VOLTA_HOME"),
 )
-# In the home folder, read: what git and OpenCode are configured with. Files with logins are not among them.
+# In the home folder, read: what git and editors are configured with. Files with logins are not among them.
 CONFIG_PATHS = (
-    *(".gitconfig", ".config/git", ".gitignore", ".gitignore_global", ".editorconfig", ".terminfo"),
-    *(".config/opencode", ".opencode", ".agents", ".claude/CLAUDE.md", ".claude/skills"),
+    *(".gitconfig", ".config/git/config", ".config/git/ignore", ".config/git/attributes"),
+    *(".gitignore", ".gitignore_global", ".editorconfig", ".terminfo"),
 )
+# The same for agents. Keys that the user has written into the config of OpenCode are read with it.
+AGENT_CONFIG_PATHS = (".config/opencode", ".opencode", ".agents", ".claude/CLAUDE.md", ".claude/skills")
 # Not the terminals in /dev/pts: a program could read what the user types there.
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 # Semaphores of Python and memory of browsers. Their names are random, and cannot be listed.
