@@ -16,6 +16,7 @@ import pytest
 import rookery as sdk
 from rookery.system.fs.lock import is_held
 from rookery.system.fs.paths import lock_file
+from rookery.system.ids import project_id
 from rookery.system.process.table import MARKER
 from tests.support.cli.commands import commands
 from tests.support.cli.user import user
@@ -24,6 +25,7 @@ from tests.support.daemon.process import SECONDS, Daemon, kill, rookery, up
 from tests.support.daemon.socketio import editor
 from tests.support.mcp.caller import Caller, told
 from tests.support.requirements import requirement
+from tests.support.workspaces.service import make_repository
 
 pytestmark = pytest.mark.anyio
 
@@ -81,6 +83,39 @@ async def test_with_confined_agents_the_socket_wants_the_owners_token() -> None:
     assert refused.returncode == 4 and "token" in refused.stderr
     token.write_bytes(kept)
     assert rookery("down").returncode == 0
+
+
+@requirement("guard.sandbox.owner")
+@pytest.mark.parametrize(
+    "setting",
+    [{}, {"ROOKERY_SANDBOX_UNIX_SOCKETS": "true"}, {"ROOKERY_SERVERS_SANDBOX": "read-only"}],
+    ids=["a-command", "unix-sockets", "servers"],
+)
+async def test_once_anything_is_confined_nobody_is_the_owner_without_a_token(
+    tmp_path: Path, setting: dict[str, str]
+) -> None:
+    app = make_repository(tmp_path / "app")
+    daemon = await asyncio.to_thread(up, "--set=auth=loopback", env=setting)
+    try:
+        for words in (("project", "add", str(app)), ("ws", "create", "fix")):
+            assert (await asyncio.to_thread(user, *words, cwd=app)).returncode == 0
+        endpoint = f"{daemon.runtime['url']}/w/{project_id(app)}/fix/mcp"
+
+        async def ask() -> tuple[int, int]:
+            """Return how the socket and the port answer somebody without a token."""
+            async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(daemon.runtime["socket"])) as http:
+                by_socket = (await http.get("http://rookery/api/status")).status
+            async with aiohttp.ClientSession() as http:
+                return by_socket, (await http.post(endpoint, json=HELLO, headers=ACCEPT)).status
+
+        if not setting:
+            assert await ask() == (200, 200)
+            confined = await asyncio.to_thread(user, "ws", "exec", "--sandbox", "fix", "--", "true", cwd=app)
+            assert confined.returncode == 0, confined.stderr
+        assert await ask() == (401, 401)
+        assert (await asyncio.to_thread(user, "ws", "list", cwd=app)).returncode == 0
+    finally:
+        assert (await asyncio.to_thread(rookery, "down")).returncode == 0
 
 
 def bearer(token: str) -> dict[str, str]:

@@ -64,7 +64,9 @@ class Callers:
         self._spawner, self._tokens, self._workspace_tokens, self._lookup = spawner, tokens, workspace_tokens, lookup
         # Whether TCP clients without a token are admitted.
         self.allows_tokenless = settings.auth == "loopback"
-        self._agents_are_confined = settings.agents.sandbox != "off"
+        # Programs that an earlier daemon has confined may still run, and reach the socket if they may use any.
+        sandboxes = (settings.agents.sandbox, settings.servers.sandbox, settings.servers.repository_sandbox)
+        self._has_sandbox_settings = settings.sandbox.unix_sockets or any(mode != "off" for mode in sandboxes)
 
     async def authenticator_for_socket(self, peer: PeerProcess | None) -> Authenticate:
         """Return the authenticator for a connection of the Unix socket."""
@@ -81,7 +83,7 @@ class Callers:
 
     def _has_sandbox(self) -> bool:
         """Return whether anything is or will be confined. What is confined may have shed its marker."""
-        return self._agents_are_confined or self._spawner.has_confined
+        return self._has_sandbox_settings or self._spawner.has_confined
 
     def authenticator_for_port(self, port: int) -> Authenticate:
         """Return the authenticator for a port where every client has to send a token."""
@@ -91,14 +93,16 @@ class Callers:
         """Return the authenticator for a connection to a port where clients need no token.
 
         A process that Rookery started has its own rights there too, with its token or without it. A process that cannot
-        be identified needs a token: it may have sent its request and ended.
+        be identified needs a token: it may have sent its request and ended. Where anything is confined, every other
+        process needs one too: it may be a confined one that has shed its marker.
         """
         markers = await asyncio.to_thread(_markers_at, port, address)
         if markers is None:
             return self.authenticator_for_port(port)
         origin = self._spawner.find_origin(markers)
         if origin in ("outside", "user"):
-            return make_tcp_authenticator(port, self._tokens, tokenless=LOOPBACK)
+            tokenless = None if self._has_sandbox() else LOOPBACK
+            return make_tcp_authenticator(port, self._tokens, tokenless=tokenless)
         return make_tcp_authenticator(port, self._tokens, tokenless=await self._principal(origin))
 
     async def _principal(self, origin: Origin) -> Principal | None:

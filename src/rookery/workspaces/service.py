@@ -68,6 +68,7 @@ class Workspaces:
     ) -> None:
         self.sandboxes = sandboxes or WorkspaceSandboxes(state, SandboxOptions())
         self._state, self._git, self._events, self._projects = state, git, events, projects
+        self._spawner = spawner
         self._is_approved = is_approved
         self.locks = RepositoryLocks()
         # Writing metadata waits for the disk, so the event loop does not do it.
@@ -285,8 +286,11 @@ class Workspaces:
     ) -> WorkspaceSandbox | None:
         """Return the sandbox for programs in a workspace; None if it cannot be confined and the settings allow that.
 
-        Programs in a strict sandbox may use the ports of the workspace, and `ports`.
+        Programs in a strict sandbox may use the ports of the workspace, and `ports`. From now on something may be
+        confined, even if another process starts it.
         """
         located = await self.finder.refresh(workspace)
         own_ports = await self.ports.get(located.git_folder)
-        return await asyncio.to_thread(self.sandboxes.make, located, mode, environment, (*own_ports, *ports))
+        sandbox = await asyncio.to_thread(self.sandboxes.make, located, mode, environment, (*own_ports, *ports))
+        self._spawner.has_confined = self._spawner.has_confined or sandbox is not None
+        return sandbox

@@ -109,7 +109,7 @@ class Spawner:
     def __init__(self, instance: str) -> None:
         self.instance = instance
         self.children: set[Child] = set()
-        # Whether any child was ever confined; the rights of others then depend on it.
+        # Whether any program was ever confined, a child or not; the rights of others then depend on it.
         self.has_confined = False
         # Earlier daemons of the same state folder, whose processes may still run.
         self.earlier_instances: frozenset[str] = frozenset()
