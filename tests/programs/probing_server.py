@@ -2,13 +2,14 @@
 
 import json
 import socket
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 TOOLS = [
     {"name": name, "inputSchema": {"type": "object", "properties": {"target": {"type": "string"}}}}
-    for name in ("read", "write", "connect", "unix")
+    for name in ("read", "write", "connect", "unix", "shell")
 ]
 
 
@@ -17,6 +18,9 @@ def probe(tool: str, target: str) -> str:
         return Path(target).read_text()
     if tool == "write":
         Path(target).write_text("written")
+    elif tool == "shell":
+        ran = subprocess.run(["sh", "-c", target], capture_output=True, text=True, timeout=60)
+        return f"{ran.returncode}\n{ran.stdout}{ran.stderr}"
     elif tool == "connect":
         socket.create_connection(("127.0.0.1", int(target)), 5).close()
     else:

@@ -4,6 +4,7 @@ Each attack is a shell command that ends with 0 only if it has succeeded. It fin
 """
 
 import contextlib
+import ctypes
 import os
 import secrets
 import socket
@@ -29,6 +30,10 @@ _CONNECT = (
     "import os, socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(os.environ[sys.argv[1]]); s.send(b'GET')"
 )
 _ABSTRACT = "import os, socket; s = socket.socket(socket.AF_UNIX); s.connect('\\0' + os.environ['ABSTRACT'])"
+_DATAGRAM = (
+    "import os, socket, sys; s, _ = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM); p = os.environ['DATAGRAM']; "
+    "s.sendto(b'evil', p) if sys.argv[1] == 'send' else (s.connect(p), s.send(b'evil'))"
+)
 _LIBC = "import ctypes, os, sys; c = ctypes.CDLL(None, use_errno=True); V = int(os.environ['VICTIM']); "
 _TRACE = _LIBC + "sys.exit(c.ptrace(16, V, 0, 0) != 0)"
 _READ_MEMORY = _LIBC + (
@@ -40,6 +45,15 @@ _READ_MEMORY = _LIBC + (
 _LIMIT = "import os, resource; resource.prlimit(int(os.environ['VICTIM']), resource.RLIMIT_NOFILE, (64, 64))"
 _IO_URING = _LIBC + "sys.exit(c.syscall(425, 8, ctypes.create_string_buffer(120)) < 0)"
 _ADD_KEY = _LIBC + "sys.exit(c.syscall(248, b'user', b'rookery-test', b'x', 1, -2) < 0)"
+_ATTACH = _LIBC + (
+    "c.shmat.restype = ctypes.c_void_p; a = c.shmat(int(os.environ['SEGMENT']), None, 0); "
+    "print(ctypes.string_at(a).decode()) if a not in (None, 2**64 - 1) else sys.exit(1)"
+)
+_SHARE = _LIBC + "f = getattr(c, sys.argv[1]); sys.exit(f(*map(int, sys.argv[2:])) < 0)"
+_QUEUE = _LIBC + (
+    "n = b'rookery-test'; q = c.syscall(240 if os.uname().machine == 'x86_64' else 180, n, 0o102, 0o600, None); "
+    "c.mq_unlink(b'/rookery-test'); sys.exit(q < 0)"
+)
 _BY_HANDLE = _LIBC + (
     "h = ctypes.create_string_buffer(136); h[0:4] = (128).to_bytes(4, sys.byteorder); m = ctypes.c_int(); "
     "p = os.environ['KEY'].encode(); "
@@ -144,6 +158,23 @@ ATTACKS = {
     "K62-run-a-program-of-the-owner": Attack('"$HOME/tool"'),
     "K63-list-shared-memory": Attack("ls /dev/shm"),
     "K64-write-a-setting-of-rookery": Attack('echo evil > "$HOME/.config/rookery/config.toml"'),
+    "K65-send-a-datagram-to-a-socket": Attack(_python(_DATAGRAM, "send")),
+    "K66-connect-a-datagram-socket": Attack(_python(_DATAGRAM, "connect")),
+    "K67-attach-shared-memory-of-the-owner": _reads(_python(_ATTACH)),
+    "K68-make-shared-memory": Attack(_python(_SHARE, "shmget", "0", "4096", "384")),
+    "K69-make-a-message-queue": Attack(_python(_SHARE, "msgget", "0", "384")),
+    "K70-make-semaphores": Attack(_python(_SHARE, "semget", "0", "1", "384")),
+    "K71-make-a-queue-of-posix": Attack(_python(_QUEUE)),
+    "K72-replace-a-reflog-by-a-link": Attack('cd "$APP/.git/logs/refs/heads" && rm -f other && ln -s "$RC" other'),
+    "K73-move-a-link-into-the-reflogs": Attack('ln -sf "$RC" moving && mv moving "$APP/.git/logs/refs/heads/more"'),
+    "K74-move-a-folder-with-a-link-into-the-reflogs": Attack(
+        'mkdir -p heads && ln -sf "$RC" heads/other && mv -T heads "$APP/.git/logs/refs/more"'
+    ),
+    "K75-link-a-ref": Attack('ln -s "$RC" "$APP/.git/refs/heads/linked"'),
+    "K76-link-a-reflog-of-its-own": Attack('ln -sf "$RC" "$APP/.git/worktrees/fix/logs/HEAD"'),
+    "K77-read-the-credentials-of-git": _reads('cat "$HOME/.config/git/credentials"'),
+    "K78-read-the-credentials-of-uv": _reads('cat "$HOME/.local/share/uv/credentials/x"'),
+    "K79-read-a-private-key-of-dotnet": _reads('cat "$HOME/.dotnet/corefx/cryptography/x509stores/my/x.pfx"'),
 }  # fmt: skip
 
 
@@ -159,7 +190,8 @@ class World:
     def picture(self) -> dict[str, str]:
         """Return what no confined program may change: all files but those of its workspace and of its git folder."""
         kept: dict[str, str] = {}
-        own = (self.workspace, self.sandbox.folder.path, *map(Path, self.sandbox.policy.write))
+        policy = self.sandbox.policy
+        own = (self.workspace, self.sandbox.folder.path, *map(Path, (*policy.write, *policy.linkless)))
         for path in sorted(self.folder.rglob("*")):
             if not any(path.is_relative_to(folder) for folder in own) and path.is_file():
                 kept[str(path)] = path.read_text(errors="replace")
@@ -172,7 +204,8 @@ def make_world(folder: Path) -> Generator[World]:
     home, state, app = folder / "home", folder / "state", folder / "app"
     secret_files = (
         *(".ssh/id_ed25519", ".aws/credentials", ".config/gcloud/credentials.db", ".kube/config", ".netrc"),
-        *(".mozilla/firefox/profile/cookies.sqlite", ".bash_history"),
+        *(".mozilla/firefox/profile/cookies.sqlite", ".bash_history", ".config/git/credentials"),
+        *(".local/share/uv/credentials/x", ".dotnet/corefx/cryptography/x509stores/my/x.pfx"),
     )
     for path in (*(home / name for name in secret_files), state / "token", state / "rookery.db"):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -202,6 +235,7 @@ def make_world(folder: Path) -> Generator[World]:
             name: _listen(stack, folder / f"{name.lower()}.sock")
             for name in ("SOCKET", "DOCKER", "DBUS", "SSH_AUTH", "TMUX_SOCKET")
         }
+        sockets["DATAGRAM"] = _listen(stack, folder / "datagram.sock", socket.SOCK_DGRAM)
         abstract = f"rookery-test-{secrets.token_hex(8)}"
         _listen(stack, f"\0{abstract}")
         key = home / ".ssh" / "id_ed25519"
@@ -221,13 +255,28 @@ def make_world(folder: Path) -> Generator[World]:
             **environment, **sockets, "ABSTRACT": abstract, "STATE": str(state), "APP": str(app), "OUT": str(folder),
             "OTHER": str(places["other"]), "WT": str(places["fix"]), "KEY": str(key), "RC": str(home / ".bashrc"),
             "VICTIM": str(victim.pid), "TERMINAL": os.ttyname(child), "PYTHON": sys.executable,
-            "PRIVATE": str(sandbox.folder.path), "GIT_CONFIG_NOSYSTEM": "1",
+            "SEGMENT": str(_share(stack, SECRET.encode())), "PRIVATE": str(sandbox.folder.path),
+            "GIT_CONFIG_NOSYSTEM": "1",
         }  # fmt: skip
         yield World(folder, sandbox, places["fix"], variables)
 
 
-def _listen(stack: contextlib.ExitStack, path: Path | str) -> str:
-    sock = stack.enter_context(socket.socket(socket.AF_UNIX))
+def _listen(stack: contextlib.ExitStack, path: Path | str, kind: int = socket.SOCK_STREAM) -> str:
+    sock = stack.enter_context(socket.socket(socket.AF_UNIX, kind))
     sock.bind(str(path))
-    sock.listen(100)
+    if kind == socket.SOCK_STREAM:
+        sock.listen(100)
     return str(path)
+
+
+def _share(stack: contextlib.ExitStack, content: bytes) -> int:
+    """Put `content` into a segment of shared memory, and return its number."""
+    libc = ctypes.CDLL(None)
+    libc.shmat.restype = ctypes.c_void_p
+    remove = 0
+    segment: int = libc.shmget(0, 4096, 0o600)
+    address = libc.shmat(segment, None, 0)
+    stack.callback(libc.shmctl, segment, remove, None)
+    ctypes.memmove(address, content, len(content))
+    libc.shmdt(ctypes.c_void_p(address))
+    return segment

@@ -4,6 +4,8 @@ import os
 import shutil
 import socket
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,21 @@ from rookery.daemon.settings.schema import SandboxSettings, ServerSettings, Sett
 from rookery.system.confinement.rules import KernelSupport
 from rookery.upstreams.config.definition import ServerSandbox
 from rookery.upstreams.sandbox import describe_sandbox, explain_refusal, find_refused_calls
+from rookery.workspaces.confinement import CheckoutPaths, list_checkout_paths
 from tests.support.gateway.gateway import Gateway, checkout, start_gateway, view_of, worktree, write
 from tests.support.requirements import requirement
+from tests.support.workspaces.service import git, make_repository
 
 pytestmark = pytest.mark.anyio
 
 PROGRAM = str(Path(__file__).parents[1] / "programs" / "probing_server.py")
+
+
+@pytest.fixture
+def shared_memory() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(dir="/dev/shm"))
+    yield folder
+    shutil.rmtree(folder)
 
 
 def server(*words: str, **entry: Any) -> dict[str, Any]:
@@ -85,6 +96,44 @@ async def test_each_sandbox_reaches_what_its_entry_says_and_no_more(tmp_path: Pa
 
 
 @requirement("guard.sandbox.server")
+async def test_what_a_server_writes_in_its_first_run_widens_no_later_one(shared_memory: Path) -> None:
+    """It may name any folder as its git folder, and plant links wherever it writes."""
+    app = checkout()
+    fix = worktree(app, "fix")
+    (Path.home() / ".bashrc").write_text("mine\n")
+    async with start_gateway({"rw": server(sandbox="workspace")}, app) as gateway:
+        caller = await gateway.caller(view_of(app, workspace="fix"))
+
+        async def reach(tool: str, target: object) -> str:
+            answer = await caller.call(f"rw__{tool}", {"target": str(target)})
+            return answer["result"]["content"][0]["text"]
+
+        planted = f"d={shared_memory}; mkdir -p $d/worktrees/x && echo {fix}/.git > $d/worktrees/x/gitdir && "
+        planted += f"ln -s {Path.home()} $d/objects && echo gitdir: $d/worktrees/x > {fix}/.git && echo ../.. > "
+        planted += f"$d/worktrees/x/commondir && ln -s {Path.home()} {fix}/link"
+        assert (await reach("shell", planted)).startswith("0\n")
+        running = await gateway.server("rw", fix)
+        await running.disconnect()
+        await running.connect()
+        assert "PermissionError" in await reach("write", Path.home() / ".bashrc")
+        assert "PermissionError" in await reach("write", app / ".git" / "hooks" / "post-commit")
+        assert await reach("write", fix / "still") == "done"
+    assert (Path.home() / ".bashrc").read_text() == "mine\n"
+
+
+@requirement("guard.sandbox.server")
+@pytest.mark.parametrize("listed", [".", "./", "src/.."])
+async def test_a_main_checkout_that_is_listed_keeps_its_hooks_however_it_is_spelt(listed: str) -> None:
+    app = checkout()
+    (app / "src").mkdir()
+    async with start_gateway({"dot": server(sandbox={"write": [listed]})}, app) as gateway:
+        hook = app / ".git" / "hooks" / "post-commit"
+        assert "PermissionError" in await probe(gateway, view_of(app), "dot", "write", hook)
+        assert "PermissionError" in await probe(gateway, view_of(app), "dot", "write", app / ".git" / "config")
+        assert await probe(gateway, view_of(app), "dot", "write", app / "src" / "file") == "done"
+
+
+@requirement("guard.sandbox.server")
 async def test_a_failure_that_looks_like_a_refused_access_shows_the_policy_and_a_remedy(tmp_path: Path) -> None:
     needed = tmp_path / "needed.json"
     needed.write_text("{}")
@@ -94,7 +143,7 @@ async def test_a_failure_that_looks_like_a_refused_access_shows_the_policy_and_a
         error = await gateway.becomes("odd", "failed", "backoff", directory=app)
         assert error is not None
         assert '"sandbox": "read-only"' in error and str(needed) in error
-        assert f'"sandbox": {{"read": ["."], "write": ["{needed}"]}}' in error
+        assert f'"sandbox": {{"read": [".", "{needed}"]}}' in error
 
 
 @requirement("guard.sandbox.server")
@@ -155,15 +204,23 @@ async def test_a_server_of_a_repository_has_a_default_of_its_own_and_shows_its_s
 
 
 def test_c_a_checkout_that_names_a_foreign_git_folder_gives_no_access_to_it(tmp_path: Path) -> None:
-    from rookery.workspaces.confinement import list_checkout_access
-
     victim = tmp_path / "victim"
     (victim / "worktrees" / "x").mkdir(parents=True)
     evil = tmp_path / "evil"
     evil.mkdir()
     for target in (victim, victim / "worktrees" / "x"):
         (evil / ".git").write_text(f"gitdir: {target}\n")
-        assert list_checkout_access(evil) == ([str(evil)], [])
+        assert list_checkout_paths(evil, evil) == CheckoutPaths((str(evil),))
+        assert list_checkout_paths(evil, tmp_path / "main") == CheckoutPaths((str(evil),))
+
+
+def test_a_worktree_gets_the_git_folder_of_its_own_project_only(tmp_path: Path) -> None:
+    app, other = make_repository(tmp_path / "app"), make_repository(tmp_path / "other")
+    git(app, "worktree", "add", "-q", "-b", "fix", str(tmp_path / "fix"))
+    paths = list_checkout_paths(tmp_path / "fix", app)
+    assert str(app / ".git" / "objects") in paths.linkless and paths.read == (str(app / ".git"),)
+    assert str(app / ".git") not in (*paths.write, *paths.linkless)
+    assert list_checkout_paths(tmp_path / "fix", other) == CheckoutPaths((str(tmp_path / "fix"),))
 
 
 def test_a_refusal_without_a_path_names_the_way_to_find_it() -> None:
@@ -171,10 +228,16 @@ def test_a_refusal_without_a_path_names_the_way_to_find_it() -> None:
     assert explain_refusal("all is well", sandbox) == ""
     assert "mcp debug --trace" in explain_refusal("Error: EPERM", sandbox)
     text = explain_refusal("Error: EACCES: permission denied, open '/srv/data.json'", sandbox)
-    assert 'to /srv/data.json; to allow it: "sandbox": {"write": [".", "/srv/data.json"]}' in text
+    assert '/srv/data.json; if it should read that: "sandbox": {"read": ["/srv/data.json"], "write": ["."]}' in text
     assert describe_sandbox(ServerSandbox("listed", ("/a",), (), False)) == (
         '{"read": ["/a"], "write": [], "network": false}'
     )
+
+
+@pytest.mark.parametrize("path", ["/home/me", "/home/me/", "/home", "/", "/home/me/x/.."])
+def test_no_refusal_makes_rookery_propose_the_home_folder(path: str) -> None:
+    text = explain_refusal(f"Permission denied: '{path}'", ServerSandbox("workspace"), Path("/home/me"))
+    assert "may have refused" in text and '"read"' not in text
 
 
 def test_the_refused_calls_of_a_trace_are_found_once() -> None:

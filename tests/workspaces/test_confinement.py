@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.system.confinement.kernel import find_support
+from rookery.system.confinement.kernel import find_support, find_trusted_path
 from rookery.system.confinement.locations import SandboxOptions, confine_environment
 from rookery.system.errors import RookeryError
 from rookery.system.ids import new_id
@@ -71,6 +71,12 @@ WORK = {
     "rebase": "git switch -q -c side HEAD && git commit -q --allow-empty -m s && git rebase -q fix && "
     "git switch -q fix",
     "stash": "echo y > b && git add b && git stash push -q && git stash list | grep stash",
+    "a-branch-with-a-slash": "git switch -q -c a/b && git commit -q --allow-empty -m o && git switch -q fix",
+    "pack-and-fetch": "git clone -q . c && git -C c commit -q --allow-empty -m c && git fetch -q ./c HEAD && "
+    "git repack -q",
+    "amend": "git commit -q --amend --allow-empty -m amended && git reset -q --soft HEAD && git tag inside",
+    "apply-mail": "echo m > mailed && git add mailed && git commit -q -m mail && git format-patch -q -1 --stdout > p "
+    "&& git reset -q --hard HEAD~1 && git am -q p",
     "temporary-files": 'test -w "$TMPDIR" && t=$(mktemp) && echo x > $t',
     "caches": 'echo x > "$XDG_CACHE_HOME/x" && echo x > "$XDG_DATA_HOME/x" && mkdir -p "$npm_config_cache"',
     "semaphores": '"$PYTHON" -c "import multiprocessing as m; m.Lock()"',
@@ -137,6 +143,21 @@ def test_a_workspace_that_names_the_folder_of_another_gets_no_sandbox(tmp_path: 
     foreign = make_repository(tmp_path / "foreign")
     with pytest.raises(RookeryError):
         sandboxes.make(located(foreign, tmp_path / "fix", own=app / ".git" / "worktrees" / "fix"), "workspace", {})
+
+
+def test_a_link_that_a_confined_program_planted_directs_no_rule(tmp_path: Path) -> None:
+    for name in ("writable", "secret", "plain/sub"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "writable" / "planted").symlink_to(tmp_path / "secret")
+    (tmp_path / "through").symlink_to("writable/planted/../sub")
+    (tmp_path / "dotfile").symlink_to("plain")
+    (tmp_path / "loop").symlink_to("loop")
+    writable = {str(tmp_path / "writable")}
+    assert find_trusted_path(str(tmp_path / "dotfile" / "sub"), writable) == str(tmp_path / "plain" / "sub")
+    assert find_trusted_path(str(tmp_path / "writable"), writable) == str(tmp_path / "writable")
+    for name in ("through", "writable/planted", "plain/../writable/planted", "loop"):
+        assert find_trusted_path(str(tmp_path / name), writable) is None
+    assert find_trusted_path("/", writable) == "/"
 
 
 def test_a_new_workspace_of_the_same_name_gets_a_new_folder(tmp_path: Path) -> None:

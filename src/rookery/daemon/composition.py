@@ -61,7 +61,7 @@ from rookery.toolsets.project import project_toolset
 from rookery.upstreams.sandbox import CheckoutAccess, ServerSandboxes
 from rookery.wire.http.auth import Principal, Tokens
 from rookery.wire.shares import Shares
-from rookery.workspaces.confinement import list_checkout_access
+from rookery.workspaces.confinement import list_checkout_paths
 from rookery.workspaces.projects import Projects
 from rookery.workspaces.worktrees import find_home
 
@@ -120,7 +120,7 @@ class Composition:
                 settings.servers.sandbox,
                 settings.servers.repository_sandbox,
                 unconfined_allowed=settings.sandbox.unavailable == "unconfined",
-                find_access=lambda folder: CheckoutAccess(*list_checkout_access(folder)),
+                find_access=self._find_checkout_access,
             ),
         )
         self.configs = OpenCodeConfigApprovals(self.approvals, self.projects, self.workspaces.workspaces, read_jsonc)
@@ -224,6 +224,10 @@ class Composition:
         ]
         subjects += [*await self.justfiles.list_subjects(), *await self.plugin_files.list_subjects()]
         return list({subject.digest: subject for subject in reversed(subjects)}.values())[::-1]
+
+    def _find_checkout_access(self, folder: Path) -> CheckoutAccess:
+        paths = list_checkout_paths(folder, self.gateway.lookup.project_of(folder))
+        return CheckoutAccess(paths.write, paths.linkless, paths.read)
 
     async def _on_decision(self, key: Key) -> None:
         if key.kind == KIND:

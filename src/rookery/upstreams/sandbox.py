@@ -4,6 +4,7 @@ Landlock tells nobody what it has refused. A program that was refused an access 
 """
 
 import json
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,9 +36,10 @@ DefaultSandbox = Literal["off", "workspace", "read-only"]
 
 @dataclass(frozen=True)
 class CheckoutAccess:
-    """What a server may write and read in a checkout, besides the rest of the checkout itself."""
+    """What a server may write in a checkout, without and with links, and read besides the checkout itself."""
 
     write: Sequence[str]
+    linkless: Sequence[str]
     read: Sequence[str]
 
 
@@ -84,13 +86,21 @@ class ServerSandboxes:
         # A server that serves several folders, or none in particular, gets none.
         base = None if definition.is_shared or directory == home or directory in home.parents else directory
         write, read = expand_paths(sandbox.write, home, base), expand_paths(sandbox.read, home, base)
-        if base is not None and sandbox.files != "listed":
-            access = self.find_access(base)
-            read = (*read, str(base), *access.read)
-            write = (*write, *(access.write if sandbox.files == "workspace" else ()))
+        linkless: Sequence[str] = ()
+        if base is not None:
+            # The workspace as a whole, however it is spelt, is what `find_access` says: its git folder is excepted.
+            whole, listed = str(base), write
+            write = tuple(path for path in listed if os.path.normpath(path) != whole)
+            writes = sandbox.files == "workspace" or len(write) < len(listed)
+            if writes or sandbox.files == "read-only" or any(os.path.normpath(path) == whole for path in read):
+                access = self.find_access(base)
+                read = (*read, whole, *access.read)
+                write = (*write, *(access.write if writes else ()))
+                linkless = access.linkless if writes else ()
         policy = replace(
             policy,
             write=(*policy.write, *write),
+            linkless=(*policy.linkless, *linkless),
             execute=(*policy.execute, *read, *_list_programs(definition.command)),
             network=sandbox.network,
         )
@@ -122,8 +132,12 @@ def describe_sandbox(sandbox: ServerSandbox) -> str:
     return json.dumps({"read": sandbox.read, "write": sandbox.write, "network": sandbox.network}, ensure_ascii=False)
 
 
-def explain_refusal(output: str, sandbox: ServerSandbox) -> str:
-    """Return what the sandbox may have refused, and the line that would allow it; empty if nothing looks like it."""
+def explain_refusal(output: str, sandbox: ServerSandbox, home: Path | None = None) -> str:
+    """Return what the sandbox may have refused, and the line that would allow it; empty if nothing looks like it.
+
+    The path is what the program says, and it may say anything: the line allows reading only, and never the home folder
+    or what contains it.
+    """
     lines = [line for line in output.splitlines() if _REFUSED.search(line)]
     if not lines:
         return ""
@@ -132,15 +146,21 @@ def explain_refusal(output: str, sandbox: ServerSandbox) -> str:
     text = f'its sandbox, "sandbox": {describe_sandbox(sandbox)}, may have refused an access'
     if not paths:
         return f"{text}; to find which: rookery mcp debug --trace"
-    return f'{text} to {", ".join(paths)}; to allow it: "sandbox": {json.dumps(widen(sandbox, paths))}'
+    text += f" to what its output names: {', '.join(paths)}"
+    home = home or Path.home()
+    narrow = [path for path in paths if Path(os.path.normpath(path)) not in (home, *home.parents)]
+    if not narrow:
+        return text
+    entry = json.dumps(widen(sandbox, narrow), ensure_ascii=False)
+    return f'{text}; if it should read that: "sandbox": {entry} ("write" if it also has to change it)'
 
 
 def widen(sandbox: ServerSandbox, paths: Sequence[str]) -> dict[str, object]:
-    """Return the entry of a sandbox that may also read and write `paths`."""
-    read = [*sandbox.read, *(["."] if sandbox.files == "read-only" else [])]
-    write = [*sandbox.write, *(["."] if sandbox.files == "workspace" else []), *paths]
-    entry: dict[str, object] = {"read": read} if read else {}
-    return entry | {"write": write} | ({} if sandbox.network else {"network": False})
+    """Return the entry of a sandbox that may also read `paths`."""
+    read = [*sandbox.read, *(["."] if sandbox.files == "read-only" else []), *paths]
+    write = [*sandbox.write, *(["."] if sandbox.files == "workspace" else [])]
+    entry: dict[str, object] = {"read": read}
+    return entry | ({"write": write} if write else {}) | ({} if sandbox.network else {"network": False})
 
 
 def _list_programs(command: Sequence[str]) -> list[str]:

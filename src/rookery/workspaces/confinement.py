@@ -1,7 +1,8 @@
 """The sandbox of a workspace: what an agent, a task or a command in it may reach.
 
-The common git folder is readable, and its objects, refs and logs are writable. Its hooks and config are not: the user's
-next git command would run what they name. The main checkout has its git folder inside, so it cannot be confined.
+The common git folder is readable, and its objects, refs and logs are writable, but without links: the user's next git
+command would write to where they lead. Its hooks and config are not writable, since that command would run what they
+name. The main checkout has its git folder inside, so it cannot be confined.
 """
 
 import shutil
@@ -36,23 +37,36 @@ _STRICT_CONNECT_PORTS = (80, 443)
 _STRICT_BIND_PORTS = (0,)
 
 
-def list_checkout_access(folder: Path) -> tuple[list[str], list[str]]:
-    """Return the paths of a checkout that a program which works in it may write, and those it may read besides.
+@dataclass(frozen=True)
+class CheckoutPaths:
+    """The paths that belong to a checkout: those to write, those to write without links, and those to read besides."""
+
+    write: tuple[str, ...]
+    linkless: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
+
+
+def list_checkout_paths(folder: Path, main: Path) -> CheckoutPaths:
+    """Return the paths of a checkout for a program that works in it. `main` is the main checkout of its project.
 
     In a main checkout, the entries that it has now: its git folder with the hooks cannot be excepted otherwise. What a
-    worktree names as its git folder counts only if that names the worktree.
+    worktree names as its git folder counts only if it is in that of the project, and names the worktree. The program
+    can write to the worktree, and so name another one.
     """
     own = read_git_folder(folder)
-    if own is None:
-        return [str(folder)], []
-    own = own.resolve()
-    if own == (folder / ".git").resolve():
-        return [str(entry) for entry in folder.iterdir() if entry.name != ".git" and not entry.is_symlink()], []
+    if folder.resolve() == main.resolve():
+        if own is None or own.resolve() != (folder / ".git").resolve():
+            return CheckoutPaths((str(folder),))
+        entries = (entry for entry in folder.iterdir() if entry.name != ".git" and not entry.is_symlink())
+        return CheckoutPaths(tuple(map(str, entries)))
+    common = read_git_folder(main)
+    if own is None or common is None:
+        return CheckoutPaths((str(folder),))
+    own, common = own.resolve(), common.resolve()
     registered = read_registered_path(own)
-    if own.parent.name != "worktrees" or registered is None or registered.resolve() != folder.resolve():
-        return [str(folder)], []
-    common = own.parent.parent
-    return [str(folder), str(own), *(str(common / name) for name in _WRITTEN_BY_GIT)], [str(common)]
+    if own.parent != common / "worktrees" or registered is None or registered.resolve() != folder.resolve():
+        return CheckoutPaths((str(folder),))
+    return CheckoutPaths((str(folder),), (str(own), *(str(common / name) for name in _WRITTEN_BY_GIT)), (str(common),))
 
 
 @dataclass(frozen=True)
@@ -122,7 +136,8 @@ class WorkspaceSandboxes:
             policy,
             read=(*policy.read, *(str(home / name) for name in AGENT_CONFIG_PATHS)),
             execute=(*policy.execute, str(common)),
-            write=(*policy.write, str(workspace.path), str(own), *(str(common / name) for name in written)),
+            write=(*policy.write, str(workspace.path)),
+            linkless=(*policy.linkless, str(own), *(str(common / name) for name in written)),
         )
         if mode == "strict":
             policy = replace(

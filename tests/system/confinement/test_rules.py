@@ -1,12 +1,16 @@
 """Rules from a policy and from what the kernel can do."""
 
+from dataclasses import replace
+
+import pytest
+
 from rookery.system.confinement.policy import ConfinementPolicy, parse_policy
 from rookery.system.confinement.rules import FILE_RIGHTS, KernelSupport, list_missing, make_rules
 from rookery.system.confinement.seccomp import ARCHITECTURES
 
 X86 = ARCHITECTURES["x86_64"]
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
-MAKE_CHAR, MAKE_BLOCK = 1 << 6, 1 << 11
+MAKE_CHAR, MAKE_SOCK, MAKE_FIFO, MAKE_BLOCK, MAKE_SYM, REFER = 1 << 6, 1 << 9, 1 << 10, 1 << 11, 1 << 12, 1 << 13
 CONNECT = 2
 
 
@@ -32,6 +36,18 @@ def test_a_path_in_a_writable_folder_has_no_rule_of_its_own() -> None:
     """It could be replaced by a link to elsewhere."""
     policy = ConfinementPolicy(read=("/w/a/link",), execute=("/w/b",), write=("/w", "/w/c", "/wide"))
     assert [path for path, _ in make_rules(policy, KernelSupport(7, X86)).paths] == ["/w", "/wide"]
+
+
+@pytest.mark.parametrize("kind", ["write", "unlisted", "linkless"])
+def test_a_path_in_any_folder_that_can_be_changed_has_no_rule_of_its_own(kind: str) -> None:
+    policy = replace(ConfinementPolicy(execute=("/u/x/objects",), read=("/u/y", "/v")), **{kind: ("/u",)})
+    assert [path for path, _ in make_rules(policy, KernelSupport(7, X86)).paths] == ["/u", "/v"]
+
+
+def test_no_link_can_be_made_in_a_folder_that_others_write_to() -> None:
+    for abi in (1, 2, 4, 5, 7):
+        paths = dict(make_rules(ConfinementPolicy(write=("/w",), linkless=("/l",)), KernelSupport(abi, X86)).paths)
+        assert paths["/l"] & WRITE_FILE and not paths["/l"] & (MAKE_SYM | MAKE_SOCK | MAKE_FIFO | REFER)
 
 
 def test_an_older_kernel_gets_no_right_that_it_does_not_know() -> None:

@@ -16,8 +16,9 @@ import stat
 import struct
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
+from pathlib import Path
 from typing import TypeVar
 
 from rookery.system.confinement.policy import ConfinementPolicy
@@ -31,8 +32,10 @@ _PATH_BENEATH, _NET_PORT = 1, 2
 _SET_NO_NEW_PRIVS, _SET_SECCOMP, _DROP_CAPABILITY = 38, 22, 24
 _SECCOMP_FILTER = 2
 # The capabilities that a root user's programs keep: over files of other users, to change the user, and for low ports.
-_KEPT_CAPABILITIES = {0, 1, 3, 4, 5, 6, 7, 10}
+_KEPT_CAPABILITIES = {0, 1, 3, 4, 6, 7, 10}
 _MAX_CAPABILITY = 63
+# Of a path, with the links that it leads through.
+_MAX_STEPS = 400
 
 T = TypeVar("T")
 
@@ -106,8 +109,10 @@ def _apply(rules: ConfinementRules) -> None:
     # An older kernel refuses a longer structure only if what it does not know is not zero.
     ruleset = _call(_CREATE_RULESET, attributes, len(attributes), 0)
     try:
+        writable = {os.path.realpath(path) for path in rules.writable}
         for path, rights in rules.paths:
-            _allow_path(ruleset, path, rights)
+            if (real := find_trusted_path(path, writable)) is not None:
+                _allow_path(ruleset, real, rights)
         for port, rights in rules.ports:
             _call(_ADD_RULE, ruleset, _NET_PORT, struct.pack("=QQ", rights, port), 0)
         _drop_capabilities()
@@ -121,10 +126,35 @@ def _apply(rules: ConfinementRules) -> None:
         _control(_SET_SECCOMP, _SECCOMP_FILTER, program)
 
 
+def find_trusted_path(path: str, writable: Collection[str]) -> str | None:
+    """Return a path with its links followed; None if it leads through the inside of one of the `writable` folders.
+
+    A process that may write there could have planted a link, or replace a folder of the path by one.
+    """
+    remaining = list(reversed(Path(path).parts))
+    reached = Path("/")
+    for _ in range(_MAX_STEPS):
+        if not remaining:
+            return str(reached)
+        if str(reached) in writable:
+            return None
+        name = remaining.pop()
+        if name == "..":
+            reached = reached.parent
+            continue
+        try:
+            target = (reached / name).readlink()
+        except OSError:
+            reached /= name
+        else:
+            remaining += reversed(target.parts)
+    return None
+
+
 def _allow_path(ruleset: int, path: str, rights: int) -> None:
-    """Add a rule for a path. One that does not exist, or that the user cannot reach, is skipped."""
+    """Add a rule for a path without links. One that does not exist, or that the user cannot reach, is skipped."""
     try:
-        handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        handle = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return
     try:

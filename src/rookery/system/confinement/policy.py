@@ -9,8 +9,10 @@ class ConfinementPolicy:
     """The access of a process and of everything that it starts. What is not listed is refused.
 
     Paths are absolute; a folder stands for all that is in it, and a path that does not exist is skipped. `execute`
-    includes reading, and `write` includes both. `unlisted` folders can be written to, but their content cannot be
-    listed. `devices` can be read, written and controlled.
+    includes reading, and `write` includes both. In `linkless` folders files and folders can be written, but no links
+    can be made, and nothing can be moved into another folder: programs that are not confined write there too, and would
+    follow a link. `unlisted` folders can be written to, but their content cannot be listed. `devices` can be read,
+    written and controlled.
 
     `network` allows TCP and UDP. `connect_ports` and `bind_ports` limit TCP to these ports; None means all of them.
     """
@@ -18,6 +20,7 @@ class ConfinementPolicy:
     read: tuple[str, ...] = ()
     execute: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
+    linkless: tuple[str, ...] = ()
     unlisted: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     network: bool = True

@@ -23,8 +23,12 @@ _RUN = _READ | _EXECUTE
 # Device nodes cannot be made: a root user's would open disks.
 _CHANGE = _WRITE_FILE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _MAKE_SOCK | _MAKE_FIFO | _MAKE_SYM
 _WRITE = _RUN | _CHANGE | _REFER | _TRUNCATE
+# Without _REFER, since a folder with links in it could be moved here.
+_LINKLESS = _WRITE & ~(_EXECUTE | _MAKE_SYM | _MAKE_SOCK | _MAKE_FIFO | _REFER)
 _UNLISTED = _WRITE & ~_READ_DIR & ~_EXECUTE
 _DEVICE = _READ_FILE | _WRITE_FILE | _IOCTL_DEV
+# With any of these, an entry of a folder can be replaced by a link.
+_REPLACE = _CHANGE & ~_WRITE_FILE | _REFER
 
 # What is not enforced below each ABI.
 _MISSING_BELOW = {
@@ -45,12 +49,16 @@ class KernelSupport:
 
 @dataclass(frozen=True)
 class ConfinementRules:
-    """Rules in the terms of the kernel. `missing` names what it cannot enforce."""
+    """Rules in the terms of the kernel. `missing` names what it cannot enforce.
+
+    In `writable` folders the process can make and replace entries.
+    """
 
     handled_files: int
     handled_ports: int
     scoped: int
     paths: tuple[tuple[str, int], ...]
+    writable: frozenset[str]
     ports: tuple[tuple[int, int], ...]
     filter: bytes
     missing: tuple[str, ...]
@@ -64,6 +72,7 @@ def make_rules(policy: ConfinementPolicy, support: KernelSupport) -> Confinement
         (policy.read, _READ),
         (policy.execute, _RUN),
         (policy.write, _WRITE),
+        (policy.linkless, _LINKLESS),
         (policy.unlisted, _UNLISTED),
         (policy.devices, _DEVICE),
     ):
@@ -72,7 +81,7 @@ def make_rules(policy: ConfinementPolicy, support: KernelSupport) -> Confinement
             rights[normal] = rights.get(normal, 0) | access
     # A process could replace a path in a folder that it may write to by a link, and so direct the rule of its next
     # start elsewhere. The rule of that folder covers the path already.
-    writable = {path for path, access in rights.items() if access & _WRITE == _WRITE}
+    writable = {path for path, access in rights.items() if access & _REPLACE}
     paths = {path: access & known for path, access in rights.items() if not _is_beneath(path, writable)}
     handled_ports, ports = _limit_ports(policy) if support.abi >= 4 else (0, ())
     scoped = _SCOPE_ABSTRACT_UNIX * (not policy.unix_sockets) | _SCOPE_SIGNAL * (not policy.signals)
@@ -81,6 +90,7 @@ def make_rules(policy: ConfinementPolicy, support: KernelSupport) -> Confinement
         handled_ports=handled_ports,
         scoped=scoped if support.abi >= 6 else 0,
         paths=tuple(sorted(paths.items())),
+        writable=frozenset(writable),
         ports=ports,
         filter=build_filter(support.architecture, network=policy.network, unix_sockets=policy.unix_sockets)
         if support.architecture is not None
