@@ -16,7 +16,7 @@ REPORT = Path("flaky-tests.txt")
 
 
 class Failures:
-    """A pytest plugin that collects the ids of failed tests."""
+    """A pytest plugin that collects the ids of failed tests, and shows each failure at once."""
 
     def __init__(self) -> None:
         self.tests: dict[str, None] = {}
@@ -24,6 +24,10 @@ class Failures:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
             self.tests[report.nodeid] = None
+            text = report.longreprtext.rstrip().splitlines()
+            # The whole report follows at the end, which may be half an hour away.
+            reason = next((line for line in text if line.startswith("E ")), text[-1] if text else "")
+            print(f"\nfailed: {report.nodeid} ({report.when}): {reason.removeprefix('E').strip()[:200]}", flush=True)
 
 
 def main(arguments: list[str]) -> int:

@@ -61,3 +61,10 @@ def test_where_two_fail_none_is_given_a_second_try(tmp_path: Path) -> None:
 def test_what_cannot_be_imported_fails(tmp_path: Path) -> None:
     code, told = suite(tmp_path, broken="import nothing_of_that_name", fine="def test_fine(): pass")
     assert code != 0 and "to be mended" not in told, told
+
+
+def test_a_failure_is_shown_before_the_other_tests_have_run(tmp_path: Path) -> None:
+    code, told = suite(tmp_path, a="def test_wrong(): assert 1 == 2", b="def test_slow(): pass")
+    assert code == 1
+    at_once, _, rest = told.partition("== FAILURES ==")
+    assert "failed: test_a.py::test_wrong (call): assert 1 == 2" in at_once and rest, told
