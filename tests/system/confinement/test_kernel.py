@@ -106,6 +106,21 @@ async def test_tcp_is_limited_to_the_ports_of_the_policy(spawner: Spawner) -> No
         assert "PermissionError" in (await run(spawner, policy, sys.executable, "-c", script, str(refused)))[1]
 
 
+MULTIPATH = "s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262); s.connect(address)"
+FAST_OPEN = "s = socket.socket(); s.sendto(b'x', 0x20000000, address)"
+
+
+@pytest.mark.parametrize("way", [MULTIPATH, FAST_OPEN])
+async def test_a_limited_port_is_not_reached_by_a_way_around_landlock(spawner: Spawner, way: str) -> None:
+    """Landlock sees neither multipath TCP nor a connection that is opened by sending."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        script = f"import socket, sys; address = ('127.0.0.1', int(sys.argv[1])); {way}; print('connected')"
+        policy = ConfinementPolicy(execute=BASE.execute, devices=DEVICES, connect_ports=(443,))
+        port = str(server.getsockname()[1])
+        assert "connected" in (await run(spawner, BASE, sys.executable, "-c", script, port))[1]
+        assert "PermissionError" in (await run(spawner, policy, sys.executable, "-c", script, port))[1]
+
+
 def test_a_kernel_without_landlock_is_an_error_with_a_remedy() -> None:
     with pytest.raises(RookeryError) as failure:
         require_support(KernelSupport(0, None))

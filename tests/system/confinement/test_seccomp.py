@@ -90,3 +90,21 @@ def test_io_uring_keys_shared_segments_and_terminal_input_are_refused(machine: s
     assert run(program, architecture.audit, architecture.ioctl, 0, set_window_size) == ALLOWED
     assert run(program, architecture.audit, architecture.prlimit, 0) == ALLOWED
     assert run(program, architecture.audit, architecture.prlimit, 4711) == REFUSED
+
+
+@pytest.mark.parametrize("machine", ARCHITECTURES)
+def test_limited_ports_cannot_be_reached_by_other_protocols_or_flags(machine: str) -> None:
+    architecture = ARCHITECTURES[machine]
+    stream, tcp, udp, fast_open = 1, 6, 17, 0x20000000
+    for limits_ports in (False, True):
+        program = build_filter(architecture, network=True, unix_sockets=False, limits_ports=limits_ports)
+        expected = REFUSED if limits_ports else ALLOWED
+        for protocol in (33, 132, 256, 261, 262):
+            assert run(program, architecture.audit, architecture.socket, AF_INET, stream, protocol) == expected
+        for protocol in (0, tcp, udp):
+            assert run(program, architecture.audit, architecture.socket, AF_INET, stream, protocol) == ALLOWED
+        assert run(program, architecture.audit, architecture.socket, AF_UNIX, stream, 0) == REFUSED
+        for number, index in architecture.send:
+            arguments = [0] * index
+            assert run(program, architecture.audit, number, *arguments, fast_open | 0x4000) == expected
+            assert run(program, architecture.audit, number, *arguments, 0x4000) == ALLOWED

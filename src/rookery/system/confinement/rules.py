@@ -92,7 +92,12 @@ def make_rules(policy: ConfinementPolicy, support: KernelSupport) -> Confinement
         paths=tuple(sorted(paths.items())),
         writable=frozenset(writable),
         ports=ports,
-        filter=build_filter(support.architecture, network=policy.network, unix_sockets=policy.unix_sockets)
+        filter=build_filter(
+            support.architecture,
+            network=policy.network,
+            unix_sockets=policy.unix_sockets,
+            limits_ports=policy.network and _limits_ports(policy),
+        )
         if support.architecture is not None
         else b"",
         missing=list_missing(support, policy),

@@ -8,13 +8,14 @@ nobody else; a datagram socket can send to any path.
 import platform
 import struct
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 _LOAD, _AND, _IF_EQUAL, _IF_AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
 _ALLOW = 0x7FFF0000
 _REFUSE = 0x00050001  # with EPERM
 # Offsets in `struct seccomp_data`; of an argument, the low half on a little-endian machine.
-_NUMBER_OFFSET, _ARCHITECTURE_OFFSET, _ARGUMENT_OFFSETS = 0, 4, (16, 24)
+_NUMBER_OFFSET, _ARCHITECTURE_OFFSET, _ARGUMENT_OFFSETS = 0, 4, (16, 24, 32, 40)
 _X32_BIT = 0x40000000
 
 _WHOLE_ARGUMENT = 0xFFFFFFFF
@@ -23,6 +24,10 @@ AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 SOCK_STREAM, SOCK_SEQPACKET = 1, 5
 # The type of a socket, without the flags that can be given with it.
 _SOCKET_TYPE = 0xF
+# Protocols that connect to TCP ports without being TCP for Landlock: DCCP, SCTP, SMC, QUIC and multipath TCP.
+_OTHER_PROTOCOLS = (33, 132, 256, 261, 262)
+# Connects while it sends, and no rule of Landlock sees that.
+_MSG_FASTOPEN = 0x20000000
 # ioctl requests that type into a terminal, as if its user had.
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 
@@ -36,6 +41,8 @@ class Architecture:
     socketpair: int
     ioctl: int
     prlimit: int
+    # The calls that send, and which argument has the flags.
+    send: tuple[tuple[int, int], ...]
     # io_uring performs operations that no filter sees. The keys are those that the kernel holds for the user.
     io_uring_setup: int
     keys: tuple[int, ...]
@@ -57,6 +64,7 @@ ARCHITECTURES = {
         socketpair=53,
         ioctl=16,
         prlimit=302,
+        send=((44, 3), (46, 2), (307, 3)),
         io_uring_setup=425,
         keys=(248, 249, 250),
         ipc=(29, 30, 31, 64, 65, 66, 68, 69, 70, 71, 220, 240, 241),
@@ -68,6 +76,7 @@ ARCHITECTURES = {
         socketpair=199,
         ioctl=29,
         prlimit=261,
+        send=((206, 3), (211, 2), (269, 3)),
         io_uring_setup=425,
         keys=(217, 218, 219),
         ipc=(180, 181, 186, 187, 188, 189, 190, 191, 192, 193, 194, 195, 196),
@@ -81,10 +90,10 @@ def find_architecture() -> Architecture | None:
     return ARCHITECTURES.get(platform.machine()) if is_64_bit else None
 
 
-def build_filter(architecture: Architecture, *, network: bool, unix_sockets: bool) -> bytes:
+def build_filter(architecture: Architecture, *, network: bool, unix_sockets: bool, limits_ports: bool = False) -> bytes:
     """Return the filter as an array of `struct sock_filter`.
 
-    A refused call fails with EPERM, as if a permission were missing, so that programs can handle it.
+    With `limits_ports`, it refuses the ways to a TCP port that the limits of Landlock do not cover. A refused call fails with EPERM, as if a permission were missing, so that programs can handle it.
     """
     families = [AF_NETLINK]
     families += [AF_INET, AF_INET6] if network else []
@@ -98,6 +107,10 @@ def build_filter(architecture: Architecture, *, network: bool, unix_sockets: boo
         program += [(_IF_AT_LEAST, 0, 1, _X32_BIT), (_RETURN, 0, 0, _REFUSE)]
     for number in architecture.refused:
         program += [(_IF_EQUAL, 0, 1, number), (_RETURN, 0, 0, _REFUSE)]
+    if limits_ports:
+        program += _refuse_values(architecture.socket, 2, _OTHER_PROTOCOLS)
+        for number, index in architecture.send:
+            program += _check_argument(number, index, [0], allowed=True, mask=_MSG_FASTOPEN)
     program += _check_argument(architecture.socket, 0, families, allowed=True)
     if not unix_sockets:
         kinds = [SOCK_STREAM, SOCK_SEQPACKET]
@@ -107,6 +120,15 @@ def build_filter(architecture: Architecture, *, network: bool, unix_sockets: boo
     program += _check_argument(architecture.prlimit, 0, [0], allowed=True)
     program.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
+
+
+def _refuse_values(number: int, index: int, values: Iterable[int]) -> list[tuple[int, int, int, int]]:
+    """Return instructions that refuse a call with one of `values` as argument, and go on else."""
+    block = [(_LOAD, 0, 0, _ARGUMENT_OFFSETS[index])]
+    for value in values:
+        block += [(_IF_EQUAL, 0, 1, value), (_RETURN, 0, 0, _REFUSE)]
+    block.append((_LOAD, 0, 0, _NUMBER_OFFSET))
+    return [(_IF_EQUAL, 0, len(block), number), *block]
 
 
 def _check_argument(
