@@ -3,6 +3,9 @@
 No hook, fsmonitor, prompt or pager is started. A config that came with a repository may name programs as filters, merge
 drivers or for ssh, and git has no option against that: each such key is overridden with the user's own value, or with
 one that runs nothing. No other module runs git.
+
+A program that writes to a worktree can replace its repository between that look at the config and the start of git. So
+git is confined itself where confined programs write.
 """
 
 import itertools
@@ -283,6 +286,7 @@ class Git:
             timeout=timeout,
             input=input,
             limit=limit,
+            confinement=self._spawner.find_confinement(folder),
         )
 
     async def main_checkout(self, folder: Path) -> Path:

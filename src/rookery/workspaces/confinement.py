@@ -5,8 +5,9 @@ command would write to where they lead. Its hooks and config are not writable, s
 name. The main checkout has its git folder inside, so it cannot be confined.
 """
 
+import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -24,14 +25,14 @@ from rookery.system.confinement.policy import ConfinementPolicy
 from rookery.system.confinement.rules import list_missing
 from rookery.system.errors import RookeryError
 from rookery.workspaces.lookup import LocatedWorkspace
-from rookery.workspaces.model import encode_folder_name
+from rookery.workspaces.model import Workspace, encode_folder_name
 from rookery.workspaces.worktrees import find_mismatch, read_creation_time, read_git_folder, read_registered_path
 
 SandboxMode = Literal["off", "workspace", "strict"]
 
-_WRITTEN_BY_GIT = ("objects", "refs", "logs")
+_WRITTEN_BY_GIT = ("objects", "refs", "logs", "lfs")
 # Without `refs` itself: it has the refs of the trash, and that of the stash.
-_WRITTEN_IN_STRICT = ("objects", "logs", "refs/heads", "refs/tags", "refs/remotes", "refs/notes")
+_WRITTEN_IN_STRICT = ("objects", "logs", "lfs", "refs/heads", "refs/tags", "refs/remotes", "refs/notes")
 # TCP ports that a strictly confined program may connect to, besides those of its workspace. 0 binds any free port.
 _STRICT_CONNECT_PORTS = (80, 443)
 _STRICT_BIND_PORTS = (0,)
@@ -82,10 +83,48 @@ class WorkspaceSandbox:
 class WorkspaceSandboxes:
     """Makes the sandboxes of workspaces."""
 
-    def __init__(self, state: Path, options: SandboxOptions, *, unconfined_allowed: bool = False) -> None:
+    def __init__(
+        self, state: Path, options: SandboxOptions, *, unconfined_allowed: bool = False, always: bool = False
+    ) -> None:
         self.options = options
         self._state = state
         self._unconfined_allowed = unconfined_allowed
+        # Whether the settings confine something in every workspace.
+        self._always = always
+        # By the folder of each workspace that was listed: its git folder and its private folder.
+        self._listed: dict[Path, tuple[Path, Path]] = {}
+        self._git_policies: dict[tuple[Path, Path], ConfinementPolicy] = {}
+
+    def add_listed(self, workspaces: Iterable[LocatedWorkspace]) -> None:
+        """Remember the folders of workspaces. None is forgotten: a confined program could pretend to have moved."""
+        for located in workspaces:
+            if not located.workspace.main:
+                self._listed[located.workspace.path] = located.git_folder, self._folder_of(located.workspace)
+
+    def find_git_policy(self, folder: Path) -> ConfinementPolicy | None:
+        """Return what confines git in a folder: as strictly as a program of its workspace, if any is confined there.
+
+        Such a program can make the folder a repository whose config names programs, at any moment.
+        """
+        for path in (folder, *folder.parents):
+            if (listed := self._listed.get(path)) is not None:
+                own, private = listed
+                has_run = self._always or private.exists() or (self._state / "sandbox" / "servers").exists()
+                if not has_run or find_support().abi < 1:
+                    return None
+                if (path, own) not in self._git_policies:
+                    base = replace(
+                        make_base_policy(Path.home(), os.environ, self.options),
+                        unlisted=(),
+                        connect_ports=_STRICT_CONNECT_PORTS,
+                        bind_ports=(),
+                    )
+                    self._git_policies[path, own] = _add_checkout(base, path, own, _WRITTEN_IN_STRICT)
+                return self._git_policies[path, own]
+        return None
+
+    def _folder_of(self, workspace: Workspace) -> Path:
+        return self._state / "sandbox" / workspace.project.id / encode_folder_name(workspace.name)
 
     def make(
         self,
@@ -130,15 +169,9 @@ class WorkspaceSandboxes:
         folder = self._create_folder(located)
         home = Path(environment.get("HOME") or Path.home())
         base = make_base_policy(home, environment, self.options)
-        policy = add_private_folder(base, folder)
+        base = replace(base, read=(*base.read, *(str(home / name) for name in AGENT_CONFIG_PATHS)))
         written = _WRITTEN_BY_GIT if mode == "workspace" else _WRITTEN_IN_STRICT
-        policy = replace(
-            policy,
-            read=(*policy.read, *(str(home / name) for name in AGENT_CONFIG_PATHS)),
-            execute=(*policy.execute, str(common)),
-            write=(*policy.write, str(workspace.path)),
-            linkless=(*policy.linkless, str(own), *(str(common / name) for name in written)),
-        )
+        policy = _add_checkout(add_private_folder(base, folder), workspace.path, own, written)
         if mode == "strict":
             policy = replace(
                 policy,
@@ -152,10 +185,21 @@ class WorkspaceSandboxes:
     def _create_folder(self, located: LocatedWorkspace) -> PrivateFolder:
         """Create the private folder of a workspace; that of an earlier workspace with the same name is removed."""
         workspace = located.workspace
-        parent = self._state / "sandbox" / workspace.project.id / encode_folder_name(workspace.name)
+        parent = self._folder_of(workspace)
         folder = PrivateFolder(parent / str(read_creation_time(located.git_folder)))
         if not folder.path.is_dir():
             shutil.rmtree(parent, ignore_errors=True)
         parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.create()
         return folder
+
+
+def _add_checkout(policy: ConfinementPolicy, path: Path, own: Path, written: Iterable[str]) -> ConfinementPolicy:
+    """Return a policy that may also write to a worktree and what git writes for it; `own` is its git folder."""
+    common = own.parents[1]
+    return replace(
+        policy,
+        execute=(*policy.execute, str(common)),
+        write=(*policy.write, str(path)),
+        linkless=(*policy.linkless, str(own), *(str(common / name) for name in written)),
+    )

@@ -6,6 +6,7 @@ The list is derived from git and from the git folder of each worktree; no other 
 import asyncio
 import os
 import shlex
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -142,11 +143,14 @@ class WorkspaceFinder:
         self._git, self._state, self._projects, self._lifecycle = git, state, projects, lifecycle
         # The git folders of workspaces by project and name, as of the last list.
         self._listed: dict[str, dict[str, Path]] = {}
+        # Called with each list.
+        self.on_listed: Callable[[Sequence[LocatedWorkspace]], None] = lambda workspaces: None
 
     async def list_located(self, project: Project) -> list[LocatedWorkspace]:
         """Return all workspaces of a project, with their open state."""
         workspaces = await list_workspaces(self._git, self._state, project)
         self._listed[project.id] = {located.workspace.name: located.git_folder for located in workspaces}
+        self.on_listed(workspaces)
         return [self._with_open_state(located) for located in workspaces]
 
     def _read_listed(self, project: Project, own: Path | None) -> LocatedWorkspace | None:

@@ -79,6 +79,8 @@ class Workspaces:
         self.tokens = WorkspaceTokens(store)
         self.lifecycle = Lifecycle(store, events)
         self.finder = WorkspaceFinder(git, state, projects, self.lifecycle)
+        self.finder.on_listed = self.sandboxes.add_listed
+        spawner.find_confinement = self.sandboxes.find_git_policy
         self.preparations = PreparationService(git, spawner, events, self.ports, is_approved, setup_seconds)
         self._lifecycle_service = LifecycleService(
             projects, self.finder, self.lifecycle, self.tokens, self.preparations

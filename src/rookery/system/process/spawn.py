@@ -115,6 +115,9 @@ class Spawner:
         self.earlier_instances: frozenset[str] = frozenset()
         # Returns the workspace at a path.
         self.find_workspace: Callable[[Path], WorkspaceIdentity | None] = lambda folder: None
+        # Returns what confines a program that reads a folder and runs what it names, if a confined program may have
+        # changed that folder.
+        self.find_confinement: Callable[[Path], ConfinementPolicy | None] = lambda folder: None
         self._workspaces: list[WorkspaceIdentity] = []
         self._count = 0
         # The working folder of each child, by its number. Ended children stay listed: their descendants may still run.
