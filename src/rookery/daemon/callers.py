@@ -10,6 +10,7 @@ import logging
 import psutil
 
 from rookery.daemon.lookup import WorkspaceLookup
+from rookery.daemon.services.workspaces import has_sandbox
 from rookery.daemon.settings.schema import Settings
 from rookery.system.network import find_connection_holders
 from rookery.system.process import table
@@ -65,8 +66,7 @@ class Callers:
         # Whether TCP clients without a token are admitted.
         self.allows_tokenless = settings.auth == "loopback"
         # Programs that an earlier daemon has confined may still run, and reach the socket if they may use any.
-        sandboxes = (settings.agents.sandbox, settings.servers.sandbox, settings.servers.repository_sandbox)
-        self._has_sandbox_settings = settings.sandbox.unix_sockets or any(mode != "off" for mode in sandboxes)
+        self._has_sandbox_settings = has_sandbox(settings)
 
     async def authenticator_for_socket(self, peer: PeerProcess | None) -> Authenticate:
         """Return the authenticator for a connection of the Unix socket."""

@@ -54,6 +54,7 @@ from rookery.operations.trash import TrashOperations
 from rookery.operations.workspaces import WorkspaceOperations
 from rookery.plugins.boulder.plugin import boulder_plugin
 from rookery.system.bus import Bus
+from rookery.system.confinement.kernel import find_support
 from rookery.system.git import Git
 from rookery.system.process.spawn import Spawner
 from rookery.system.store import Store
@@ -121,6 +122,11 @@ class Composition:
                 settings.servers.repository_sandbox,
                 unconfined_allowed=settings.sandbox.unavailable == "unconfined",
                 find_access=self._find_checkout_access,
+                has_confined_agent=lambda folder: (
+                    settings.agents.sandbox != "off"
+                    and find_support().abi > 0
+                    and folder.resolve() != self.gateway.lookup.project_of(folder).resolve()
+                ),
             ),
         )
         self.configs = OpenCodeConfigApprovals(self.approvals, self.projects, self.workspaces.workspaces, read_jsonc)

@@ -19,9 +19,15 @@ _OUTPUT_PATTERNS = (
     ("read-only", re.compile(r"(?i)read-only file system|\bEROFS\b")),
     ("permission-denied", re.compile(r"(?i)permission denied|\bEACCES\b|operation not permitted|\bEPERM\b")),
 )
+_REFUSED = re.compile(r"\b(EACCES|EPERM)\b|[Pp]ermission denied|[Oo]peration not permitted|PermissionError")
 _PATH = re.compile(r"'(/[^'\n]+)'|\"(/[^\"\n]+)\"|(?:^|\s)(/[^\s:'\"]+)")
 # A disk with less free space than this counts as full: no file system or program can work with so little.
 _MIN_FREE_BYTES = 64 * 1024
+
+
+def is_refusal(text: str) -> bool:
+    """Return whether the output of a program looks as if it was refused an access."""
+    return _REFUSED.search(text) is not None
 
 
 def explain_os_error(error: OSError, path: object = None) -> RookeryError | None:

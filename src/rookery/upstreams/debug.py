@@ -298,7 +298,7 @@ def _note_definition(record: StepRecorder, directory: Path, connector: Connector
         return
     program = connector.build_program(definition, directory)
     if program.confinement is not None and connector.sandboxes is not None:
-        summary = describe_sandbox(connector.sandboxes.find_sandbox(definition))
+        summary = describe_sandbox(connector.sandboxes.find_sandbox(definition, directory))
         record.note("sandbox", f"{summary}; writes {', '.join(program.confinement.write)}")
     path = shutil.which(program.argv[0], path=program.env.get("PATH"))
     where = path or f"{program.argv[0]} is not on the PATH"

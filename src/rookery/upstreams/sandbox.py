@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from rookery.system.causes import is_refusal
 from rookery.system.confinement.kernel import find_support, require_support
 from rookery.system.confinement.locations import (
     PrivateFolder,
@@ -26,12 +27,11 @@ from rookery.system.confinement.rules import list_missing
 from rookery.system.errors import RookeryError
 from rookery.upstreams.config.definition import Definition, ServerSandbox
 
-_REFUSED = re.compile(r"\b(EACCES|EPERM)\b|[Pp]ermission denied|[Oo]peration not permitted|PermissionError")
 _PATH = re.compile(r"(?<![\w.~-])(/[^\s'\"`:,;)\]]+)")
 _MAX_SHOWN_PATHS = 3
 _SCRIPT_SUFFIXES = frozenset({".py", ".js", ".mjs", ".cjs", ".ts", ".sh", ".rb", ".jar"})
 
-DefaultSandbox = Literal["off", "workspace", "read-only"]
+DefaultSandbox = Literal["agents", "off", "workspace", "read-only"]
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,12 @@ class ServerSandboxes:
     unconfined_allowed: bool
     # Returns what may be written and read in the checkout at a folder.
     find_access: Callable[[Path], CheckoutAccess]
+    # Returns whether the agent of the workspace at a folder is confined. It can write what a server there executes.
+    has_confined_agent: Callable[[Path], bool] = lambda folder: False
 
     def make(self, definition: Definition, directory: Path, environment: Mapping[str, str]) -> ConfinedServer | None:
         """Return the sandbox of a server, None if it has none. Raise RookeryError if it cannot be confined."""
-        sandbox = self.find_sandbox(definition)
+        sandbox = self.find_sandbox(definition, directory)
         if sandbox.files == "off":
             return None
         try:
@@ -113,12 +115,15 @@ class ServerSandboxes:
             folder,
         )
 
-    def find_sandbox(self, definition: Definition) -> ServerSandbox:
+    def find_sandbox(self, definition: Definition, directory: Path) -> ServerSandbox:
         """Return the sandbox that a definition names, else that of the settings."""
         if definition.sandbox is not None:
             return definition.sandbox
-        from_user = definition.source.place == "user"
-        return ServerSandbox(files=self.default if from_user else self.repository_default)
+        default = self.default if definition.source.place == "user" else self.repository_default
+        if default != "agents":
+            return ServerSandbox(files=default)
+        is_beside_agent = not definition.is_shared and self.has_confined_agent(directory)
+        return ServerSandbox(files="workspace" if is_beside_agent else "off")
 
     def _folder_of(self, definition: Definition) -> Path:
         """Return the private folder of a server: each definition has one, in all workspaces."""
@@ -138,7 +143,7 @@ def explain_refusal(output: str, sandbox: ServerSandbox, home: Path | None = Non
     The path is what the program says, and it may say anything: the line allows reading only, and never the home folder
     or what contains it.
     """
-    lines = [line for line in output.splitlines() if _REFUSED.search(line)]
+    lines = [line for line in output.splitlines() if is_refusal(line)]
     if not lines:
         return ""
     found = {path: None for line in lines for path in _PATH.findall(line)}

@@ -30,6 +30,11 @@ from rookery.workspaces.worktrees import find_mismatch, read_creation_time, read
 
 SandboxMode = Literal["off", "workspace", "strict"]
 
+# Added to the failure of a confined task whose output looks like a refused access.
+TASK_REFUSAL = (
+    "its sandbox may have refused an access; see sandbox.tasks, and sandbox.read and sandbox.write to allow more"
+)
+
 _WRITTEN_BY_GIT = ("objects", "refs", "logs", "lfs")
 # Without `refs` itself: it has the refs of the trash, and that of the stash.
 _WRITTEN_IN_STRICT = ("objects", "logs", "lfs", "refs/heads", "refs/tags", "refs/remotes", "refs/notes")
@@ -84,9 +89,17 @@ class WorkspaceSandboxes:
     """Makes the sandboxes of workspaces."""
 
     def __init__(
-        self, state: Path, options: SandboxOptions, *, unconfined_allowed: bool = False, always: bool = False
+        self,
+        state: Path,
+        options: SandboxOptions,
+        *,
+        unconfined_allowed: bool = False,
+        always: bool = False,
+        tasks: SandboxMode = "off",
     ) -> None:
         self.options = options
+        # The sandbox of just tasks and setup commands.
+        self.tasks: SandboxMode = tasks
         self._state = state
         self._unconfined_allowed = unconfined_allowed
         # Whether the settings confine something in every workspace.

@@ -132,6 +132,9 @@ def _find_state(worktree: Worktree, own: Path, *, making: bool) -> tuple[Workspa
     return ("failed", preparation.error, preparation.code) if preparation.error else ("preparing", None, None)
 
 
+ListedCallback = Callable[[Sequence[LocatedWorkspace]], None]
+
+
 class WorkspaceFinder:
     """Finds workspaces. Git lists the worktrees of the project concerned each time.
 
@@ -144,7 +147,7 @@ class WorkspaceFinder:
         # The git folders of workspaces by project and name, as of the last list.
         self._listed: dict[str, dict[str, Path]] = {}
         # Called with each list.
-        self.on_listed: Callable[[Sequence[LocatedWorkspace]], None] = lambda workspaces: None
+        self.on_listed: ListedCallback = lambda workspaces: None
 
     async def list_located(self, project: Project) -> list[LocatedWorkspace]:
         """Return all workspaces of a project, with their open state."""

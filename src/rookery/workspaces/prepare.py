@@ -18,13 +18,15 @@ from typing import Any, cast
 import msgspec
 
 from rookery.system.bus import Bus
-from rookery.system.causes import explain_end, explain_os_error
+from rookery.system.causes import explain_end, explain_os_error, is_refusal
+from rookery.system.confinement.locations import confine_environment
 from rookery.system.errors import RookeryError
 from rookery.system.fs.atomic import copy_beneath, read_beneath, read_plain, remove_file, write_atomic
 from rookery.system.git import Git, git_error
 from rookery.system.process import environment
 from rookery.system.process.spawn import Spawner
 from rookery.system.tasks import TaskSet
+from rookery.workspaces.confinement import TASK_REFUSAL, WorkspaceSandbox
 from rookery.workspaces.faultpoints import fault_point
 from rookery.workspaces.lookup import LocatedWorkspace
 from rookery.workspaces.metadata import PreparationMarker, rookery_folder, write_preparation
@@ -62,6 +64,8 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
 
 # Returns whether the user has approved exactly this content.
 ApprovalCheck = Callable[[ApprovalRequest], Awaitable[bool]]
+# Returns the sandbox of the setup command of a workspace with this git folder.
+MakeSetupSandbox = Callable[[Workspace, Path, Mapping[str, str]], Awaitable[WorkspaceSandbox | None]]
 
 
 def read_setup_command(workspace: Path) -> str:
@@ -107,22 +111,30 @@ def setup_log_path(own: Path) -> Path:
 
 
 async def run_setup(
-    spawner: Spawner, command: str, workspace: Path, own: Path, env: Mapping[str, str], seconds: float
+    spawner: Spawner,
+    command: str,
+    workspace: Path,
+    own: Path,
+    env: Mapping[str, str],
+    seconds: float,
+    sandbox: WorkspaceSandbox | None = None,
 ) -> None:
-    """Run the setup command and stop everything that it started.
+    """Run the setup command, in a sandbox if one is given, and stop everything that it started.
 
     On failure, raise with the reason and the path of the log.
     """
     log = setup_log_path(own)
     remove_file(log)
+    variables = environment.allowed_environment(env)
     child = await spawner.start(
         ["/bin/sh", "-c", command],
         name="setup",
         cwd=workspace,
-        env=environment.allowed_environment(env),
+        env=variables if sandbox is None else confine_environment(variables, sandbox.variables),
         stdout=log,
         stderr=log,
         works_for=workspace,
+        confinement=sandbox.policy if sandbox is not None else None,
     )
     try:
         async with asyncio.timeout(seconds):
@@ -134,7 +146,10 @@ async def run_setup(
     finally:
         await child.stop()
     if code != 0:
-        reason = explain_end(code, _read_log_tail(log), (workspace, own))
+        output = _read_log_tail(log)
+        reason = explain_end(code, output, (workspace, own))
+        if sandbox is not None and is_refusal(output):
+            reason += f"; {TASK_REFUSAL}"
         raise RookeryError("setup-failed", f"the setup command {reason}", f"see its log: {log}")
 
 
@@ -222,6 +237,8 @@ class PreparationService:
     ) -> None:
         self._git, self._spawner, self._events = git, spawner, events
         self._ports, self._is_approved, self._setup_seconds = ports, is_approved, setup_seconds
+        # Makes the sandbox of a setup command.
+        self.make_sandbox: MakeSetupSandbox | None = None
         self._tasks = TaskSet("preparation")
         self._running: dict[Path, asyncio.Task[None]] = {}
 
@@ -310,7 +327,8 @@ class PreparationService:
             )
         self._publish_progress(workspace, "setup", command=request.content)
         env = await self.environment(workspace, own)
-        await run_setup(self._spawner, request.content, workspace.path, own, env, self._setup_seconds)
+        sandbox = await self.make_sandbox(workspace, own, env) if self.make_sandbox is not None else None
+        await run_setup(self._spawner, request.content, workspace.path, own, env, self._setup_seconds, sandbox)
 
     def _fail(self, workspace: Workspace, own: Path, why: str, code: str = "internal-error") -> None:
         logger.warning("%s could not be prepared: %s", workspace.path, why)

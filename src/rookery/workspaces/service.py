@@ -25,7 +25,7 @@ from rookery.workspaces.lifecycle.service import LifecycleService
 from rookery.workspaces.lifecycle.state import Lifecycle
 from rookery.workspaces.lifecycle.tokens import WorkspaceTokens
 from rookery.workspaces.locks import RepositoryLocks
-from rookery.workspaces.lookup import GIT_INITIALIZING_LOCK, WorkspaceFinder
+from rookery.workspaces.lookup import GIT_INITIALIZING_LOCK, LocatedWorkspace, WorkspaceFinder
 from rookery.workspaces.model import Workspace, check_workspace_name
 from rookery.workspaces.ports import PortRanges
 from rookery.workspaces.prepare import (
@@ -37,7 +37,7 @@ from rookery.workspaces.prepare import (
 )
 from rookery.workspaces.projects import Project, Projects
 from rookery.workspaces.status.cache import GitStatus, StatusCache
-from rookery.workspaces.worktrees import find_default_base_name
+from rookery.workspaces.worktrees import Worktree, find_default_base_name
 
 logger = logging.getLogger("rookery.workspaces")
 
@@ -82,6 +82,7 @@ class Workspaces:
         self.finder.on_listed = self.sandboxes.add_listed
         spawner.find_confinement = self.sandboxes.find_git_policy
         self.preparations = PreparationService(git, spawner, events, self.ports, is_approved, setup_seconds)
+        self.preparations.make_sandbox = self._make_setup_sandbox
         self._lifecycle_service = LifecycleService(
             projects, self.finder, self.lifecycle, self.tokens, self.preparations
         )
@@ -291,7 +292,33 @@ class Workspaces:
         Programs in a strict sandbox may use the ports of the workspace, and `ports`. From now on something may be
         confined, even if another process starts it.
         """
-        located = await self.finder.refresh(workspace)
+        return await self._make_sandbox(await self.finder.refresh(workspace), mode, environment, ports)
+
+    async def make_task_sandbox(self, workspace: Workspace, environment: Mapping[str, str]) -> WorkspaceSandbox | None:
+        """Return the sandbox of a just task; None if it has none. Those of a main checkout are not confined."""
+        return await self._make_task_sandbox(await self.finder.refresh(workspace), environment)
+
+    async def _make_setup_sandbox(
+        self, workspace: Workspace, own: Path, environment: Mapping[str, str]
+    ) -> WorkspaceSandbox | None:
+        # Not looked up: the workspace is still being prepared.
+        located = LocatedWorkspace(workspace, Worktree(workspace.path), own)
+        return await self._make_task_sandbox(located, environment)
+
+    async def _make_task_sandbox(
+        self, located: LocatedWorkspace, environment: Mapping[str, str]
+    ) -> WorkspaceSandbox | None:
+        if self.sandboxes.tasks == "off" or located.workspace.main:
+            return None
+        return await self._make_sandbox(located, self.sandboxes.tasks, environment)
+
+    async def _make_sandbox(
+        self,
+        located: LocatedWorkspace,
+        mode: Literal["workspace", "strict"],
+        environment: Mapping[str, str],
+        ports: Sequence[int] = (),
+    ) -> WorkspaceSandbox | None:
         own_ports = await self.ports.get(located.git_folder)
         sandbox = await asyncio.to_thread(self.sandboxes.make, located, mode, environment, (*own_ports, *ports))
         self._spawner.has_confined = self._spawner.has_confined or sandbox is not None

@@ -24,10 +24,13 @@ from rookery.files.just.run import ConfirmRecipe, JustRunner, RecipeResult, Repo
 from rookery.files.sandbox import SandboxRoot
 from rookery.files.secrets import ALLOWED_FILES, DENIED_FILES, DenyRules
 from rookery.system.bus import Bus, Event
+from rookery.system.causes import is_refusal
+from rookery.system.confinement.locations import confine_environment
 from rookery.system.errors import RookeryError
 from rookery.system.git import Git
 from rookery.system.process.environment import EnvironmentFilter
 from rookery.system.tasks import TaskSet
+from rookery.workspaces.confinement import TASK_REFUSAL
 from rookery.workspaces.model import Workspace
 from rookery.workspaces.operations import WorkspaceOperations
 from rookery.workspaces.projects import Projects
@@ -70,17 +73,21 @@ class WorkspaceTasks:
             await self.justfiles.require(self.workspace, justfile)
 
         env = self.environment.select(await self.workspaces.environment(self.workspace))
+        sandbox = await self.workspaces.make_task_sandbox(self.workspace, env)
         work = self.just.run(
             self.workspace.path,
             name,
             arguments,
             limits=RunLimits(seconds=seconds if seconds is not None else self.seconds),
-            env=env,
+            env=env if sandbox is None else confine_environment(env, sandbox.variables),
+            confinement=sandbox.policy if sandbox is not None else None,
             approve=approve,
             confirm=confirm,
             progress=progress,
         )
         result = await self._run_while_open(work)
+        if sandbox is not None and not result.ok and is_refusal(result.output):
+            result = dataclasses.replace(result, cause=TASK_REFUSAL)
         if not result.ok and not result.cause:
             result = dataclasses.replace(result, cause=self.environment.explain_failure(result.output, env))
         label = f"just {result.task}"

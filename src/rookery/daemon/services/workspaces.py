@@ -36,6 +36,15 @@ def sandbox_options(settings: Settings) -> SandboxOptions:
     return SandboxOptions(read, write, settings.sandbox.unix_sockets)
 
 
+def has_sandbox(settings: Settings) -> bool:
+    """Return whether the settings confine agents, servers or tasks, also those of an earlier daemon."""
+    modes = (
+        *(settings.agents.sandbox, settings.sandbox.tasks),
+        *(settings.servers.sandbox, settings.servers.repository_sandbox),
+    )
+    return settings.sandbox.unix_sockets or any(mode not in ("off", "agents") for mode in modes)
+
+
 class WorkspacesService:
     """Provides workspaces, which run only approved commands, and the manager of their agents."""
 
@@ -67,7 +76,11 @@ class WorkspacesService:
             days=settings.trash.days,
             limit=settings.trash.limit,
             sandboxes=WorkspaceSandboxes(
-                state, sandbox_options(settings), unconfined_allowed=settings.sandbox.unavailable == "unconfined"
+                state,
+                sandbox_options(settings),
+                unconfined_allowed=settings.sandbox.unavailable == "unconfined",
+                always=has_sandbox(settings),
+                tasks=settings.agents.sandbox if settings.sandbox.tasks == "agents" else settings.sandbox.tasks,
             ),
             family_limits=FamilyLimits(settings.limits.workspaces_each, settings.limits.agents_each),
         )

@@ -214,16 +214,17 @@ class ServerSettings(msgspec.Struct, frozen=True):
         ),
     ] = ""
     sandbox: Annotated[
-        Literal["off", "workspace", "read-only"],
+        Literal["agents", "off", "workspace", "read-only"],
         Meta(
             description="The [sandbox](../guide/sandbox.md#mcp-servers) of your own local MCP servers whose entry "
-            "names none: none (`off`), one that may write to its workspace, or one that may only read it."
+            "names none: none (`off`), one that may write to its workspace, or one that may only read it. `agents` "
+            "means `workspace` in the workspaces of confined agents, and otherwise none."
         ),
-    ] = "off"
+    ] = "agents"
     repository_sandbox: Annotated[
-        Literal["off", "workspace", "read-only"],
+        Literal["agents", "off", "workspace", "read-only"],
         Meta(description="The same for local MCP servers that a repository defines."),
-    ] = "off"
+    ] = "agents"
 
 
 class HttpSettings(msgspec.Struct, frozen=True):
@@ -408,6 +409,14 @@ class SandboxSettings(msgspec.Struct, frozen=True):
             "listens on one: Docker, an ssh agent, your desktop."
         ),
     ] = False
+    tasks: Annotated[
+        Literal["agents", "off", "workspace", "strict"],
+        Meta(
+            description="The sandbox of what Rookery runs in a workspace for its project: just tasks and the setup "
+            "command. `agents` means the one that `agents.sandbox` names. In the main checkout they are never "
+            "confined: no confined program can change what runs there."
+        ),
+    ] = "agents"
     unavailable: Annotated[
         Literal["refuse", "unconfined"],
         Meta(

@@ -27,6 +27,7 @@ from rookery.files.just.sources import (
 )
 from rookery.system.causes import describe_end, explain_os_error, find_cause
 from rookery.system.clock import SYSTEM_CLOCK, Clock
+from rookery.system.confinement.policy import ConfinementPolicy
 from rookery.system.errors import RookeryError
 from rookery.system.process import environment
 from rookery.system.process.child import Child, HeadBuffer, StopTimeouts, TailBuffer
@@ -227,6 +228,7 @@ class JustRunner:
         *,
         limits: RunLimits = RunLimits(),  # noqa: B008 - frozen
         env: Mapping[str, str] | None = None,
+        confinement: ConfinementPolicy | None = None,
         approve: ApproveJustfile | None = None,
         confirm: ConfirmRecipe | None = None,
         progress: ReportProgress | None = None,
@@ -256,6 +258,7 @@ class JustRunner:
                 stdout=check.sink(LineBuffer(printed), of_recipes=True),
                 stderr=check.sink(LineBuffer(printed)),
                 works_for=root,
+                confinement=confinement,
             )
             if progress is not None:
                 reporting = self._tasks.start(

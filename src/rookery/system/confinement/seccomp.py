@@ -93,7 +93,8 @@ def find_architecture() -> Architecture | None:
 def build_filter(architecture: Architecture, *, network: bool, unix_sockets: bool, limits_ports: bool = False) -> bytes:
     """Return the filter as an array of `struct sock_filter`.
 
-    With `limits_ports`, it refuses the ways to a TCP port that the limits of Landlock do not cover. A refused call fails with EPERM, as if a permission were missing, so that programs can handle it.
+    With `limits_ports`, it refuses the ways to a TCP port that the limits of Landlock do not cover. A refused call
+    fails with EPERM, as if a permission were missing, so that programs can handle it.
     """
     families = [AF_NETLINK]
     families += [AF_INET, AF_INET6] if network else []
