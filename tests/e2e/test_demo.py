@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rookery.system.confinement.kernel import find_support
 from tests.support.cli.user import at_a_terminal, user_environment
 from tests.support.daemon.foreground import wait_for_line
 from tests.support.daemon.process import ROOKERY, SECONDS, Daemon, rookery, up
@@ -44,6 +45,8 @@ async def a_demo_beside(daemon: Daemon, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
     report = json.loads(done.stdout)
     assert report["server"] == {"name": "tickets", "status": "connected", "era": "2025-11-25", "tools": 1}
+    # A test of its own says that this machine can: see tests/system/confinement/test_kernel.py.
+    assert report["sandbox"] == ("workspace" if find_support().abi > 0 else "off")
     first, second = report["agents"]
 
     assert first["files"] == ["greet.py"]

@@ -7,9 +7,11 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Literal
 
 from rookery.agents.opencode.install import Installation
 from rookery.agents.opencode.release import ON_PATH
+from rookery.system.confinement.kernel import find_support
 from rookery.system.errors import RookeryError
 from rookery.system.fs.atomic import rename_durably
 from rookery.system.fs.lock import FileLock
@@ -26,6 +28,11 @@ _FIRST_PORT = 23_000
 _OFFLINE = dict.fromkeys(
     (f"OPENCODE_DISABLE_{what}" for what in ("MODELS_FETCH", "AUTOUPDATE", "LSP_DOWNLOAD", "DEFAULT_PLUGINS")), "1"
 )
+
+
+def find_sandbox_mode() -> Literal["off", "workspace"]:
+    """Return the sandbox of the demo's agents: the kernel confines them where it can."""
+    return "workspace" if find_support().abi > 0 else "off"
 
 
 class DemoFolder:
@@ -63,6 +70,7 @@ class DemoFolder:
         }
         # A Rookery in the user's own site-packages would otherwise be looked for in the new HOME.
         overrides |= {"PYTHONUSERBASE": site.getuserbase()} | _OFFLINE
+        overrides["ROOKERY_AGENTS_SANDBOX"] = find_sandbox_mode()
         # Leave ports that other programs commonly use to them.
         overrides["ROOKERY_ENDPOINTS_FIRST_PORT"] = str(_FIRST_PORT)
         # Keep the paths that are shown short.

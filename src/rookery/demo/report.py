@@ -38,12 +38,16 @@ class AgentReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a demo. `home` is the ROOKERY_HOME with which commands reach the demo while it runs."""
+    """The result of a demo. `sandbox` is that of the agents.
+
+    `home` is the ROOKERY_HOME with which commands reach the demo while it runs.
+    """
 
     folder: Path
     home: Path
     url: str
     opencode: str
+    sandbox: str
     server: dict[str, Any]
     agents: list[AgentReport]
     seconds: float

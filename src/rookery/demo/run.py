@@ -11,12 +11,15 @@ from rookery.cli import output
 from rookery.daemon_client.failure import FAILED, Failure, report_failure
 from rookery.demo import scenario
 from rookery.demo.daemon import DemoDaemon
-from rookery.demo.folder import DemoFolder, lock_leftovers, make_folder
+from rookery.demo.folder import DemoFolder, find_sandbox_mode, lock_leftovers, make_folder
 from rookery.demo.progress import StepProgress
 from rookery.demo.report import Report, find_program_name, format_hints
 from rookery.demo.tour import Tour
 from rookery.sdk import connect
 from rookery.system.clock import SYSTEM_CLOCK
+from rookery.system.confinement.kernel import find_support
+from rookery.system.confinement.policy import ConfinementPolicy
+from rookery.system.confinement.rules import list_missing
 from rookery.system.errors import RookeryError
 from rookery.system.fs.paths import ensure_private_folder, state_folder
 from rookery.system.git import Git
@@ -40,6 +43,15 @@ class DemoOptions:
 
 def run_demo(options: DemoOptions) -> int:
     return asyncio.run(Demo(options).run())
+
+
+def _describe_sandbox() -> str:
+    """Return whether the kernel confines the agents."""
+    if find_sandbox_mode() == "off":
+        return "the agents are not confined: this machine has no Landlock"
+    missing = list_missing(find_support(), ConfinementPolicy())
+    suffix = f", except for {', '.join(missing)}" if missing else ""
+    return f"the kernel confines the agents to their workspaces{suffix}"
 
 
 class Demo:
@@ -112,6 +124,7 @@ class Demo:
                 await self._write_files(demo_folder, model.url)
                 daemon = self._daemon = DemoDaemon(demo_folder.state)
                 await daemon.start(self._progress.detail)
+                self._progress.line(_describe_sandbox())
             async with connect() as rookery:
                 tour = Tour(rookery, demo_folder, self._progress)
                 pictures = self._options.pictures or demo_folder.pictures

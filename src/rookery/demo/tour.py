@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
-from rookery.demo.folder import DemoFolder
+from rookery.demo.folder import DemoFolder, find_sandbox_mode
 from rookery.demo.progress import StepProgress
 from rookery.demo.report import AgentReport, Report
 from rookery.demo.scenario import SERVER, TASKS, Task
@@ -56,6 +56,7 @@ class Tour:
             home=self._folder.state,
             url=daemon["url"],
             opencode=opencode,
+            sandbox=find_sandbox_mode(),
             server={key: server[key] for key in ("name", "status", "era", "tools")},
             agents=agents,
             seconds=round(SYSTEM_CLOCK.monotonic() - started_at, 1),
