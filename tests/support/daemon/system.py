@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import aiohttp
 
+from rookery.system.confinement.kernel import find_support
 from rookery.testing.model import ScriptedModel, scripted_model
 from rookery.testing.request_log import LoggedRequest
 from tests.support.agents.launch import config_with
@@ -141,6 +142,13 @@ def is_ready(one: Shown) -> bool:
     return one["agent"]["state"] == "running"
 
 
+def confining() -> dict[str, str]:
+    """Return the settings with which every agent that can be confined is."""
+    if find_support().abi < 1:
+        return {}
+    return {"ROOKERY_AGENTS_SANDBOX": "workspace", "ROOKERY_SANDBOX_UNAVAILABLE": "unconfined"}
+
+
 def offline_environment(model_url: str) -> dict[str, str]:
     """Return the environment of a user with OpenCode and ripgrep on PATH, one model in the config, and no network."""
     config = Path(os.environ["HOME"]) / ".config" / "opencode"
@@ -156,10 +164,11 @@ async def start_system(
 ) -> AsyncGenerator[FullSystem]:
     """Run a daemon with these projects. Its orderly stop, without an error in its log, is part of every test.
 
-    `settings` are additional environment variables.
+    `settings` are additional environment variables. Agents are confined where the kernel can, except those of main
+    checkouts.
     """
     async with scripted_model(script) as model, aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(LIMIT)) as session:
-        env = await asyncio.to_thread(offline_environment, model.url) | dict(settings or {})
+        env = await asyncio.to_thread(offline_environment, model.url) | confining() | dict(settings or {})
         daemon = await asyncio.to_thread(up, env=env)
         made = FullSystem(daemon, model, env, session)
         try:
