@@ -160,6 +160,24 @@ def test_a_link_that_a_confined_program_planted_directs_no_rule(tmp_path: Path) 
     assert find_trusted_path("/", writable) == "/"
 
 
+@requirement("guard.sandbox.agent", "guard.sandbox.owner")
+def test_a_workspace_that_takes_the_name_and_age_of_another_keeps_its_own_folder(tmp_path: Path) -> None:
+    """A confined program can write both: they are in its git folder."""
+    app = make_repository(tmp_path / "app")
+    sandboxes = WorkspaceSandboxes(tmp_path / "state", SandboxOptions())
+    folders: list[Path] = []
+    for name in ("other", "fix"):
+        git(app, "worktree", "add", "-q", "-b", name, str(tmp_path / name))
+        own = app / ".git" / "worktrees" / name
+        os.utime(own / "commondir", (1_700_000_000, 1_700_000_000))
+        sandbox = sandboxes.make(located(app, tmp_path / name), "workspace", {})
+        assert sandbox is not None
+        folders.append(sandbox.folder.path)
+        (folders[-1] / "data" / "history").touch()
+    assert folders[0] != folders[1]
+    assert all((folder / "data" / "history").exists() for folder in folders)
+
+
 def test_a_new_workspace_of_the_same_name_gets_a_new_folder(tmp_path: Path) -> None:
     app = make_repository(tmp_path / "app")
     sandboxes = WorkspaceSandboxes(tmp_path / "state", SandboxOptions())

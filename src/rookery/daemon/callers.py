@@ -65,7 +65,7 @@ class Callers:
         self._spawner, self._tokens, self._workspace_tokens, self._lookup = spawner, tokens, workspace_tokens, lookup
         # Whether TCP clients without a token are admitted.
         self.allows_tokenless = settings.auth == "loopback"
-        # Programs that an earlier daemon has confined may still run, and reach the socket if they may use any.
+        # Programs that an earlier daemon has confined may still reach the socket, if they may use any.
         self._has_sandbox_settings = has_sandbox(settings)
 
     async def authenticator_for_socket(self, peer: PeerProcess | None) -> Authenticate:

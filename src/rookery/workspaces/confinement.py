@@ -25,7 +25,6 @@ from rookery.system.confinement.policy import ConfinementPolicy
 from rookery.system.confinement.rules import list_missing
 from rookery.system.errors import RookeryError
 from rookery.workspaces.lookup import LocatedWorkspace
-from rookery.workspaces.model import Workspace, encode_folder_name
 from rookery.workspaces.worktrees import find_mismatch, read_creation_time, read_git_folder, read_registered_path
 
 SandboxMode = Literal["off", "workspace", "strict"]
@@ -112,7 +111,7 @@ class WorkspaceSandboxes:
         """Remember the folders of workspaces. None is forgotten: a confined program could pretend to have moved."""
         for located in workspaces:
             if not located.workspace.main:
-                self._listed[located.workspace.path] = located.git_folder, self._folder_of(located.workspace)
+                self._listed[located.workspace.path] = located.git_folder, self._folder_of(located)
 
     def find_git_policy(self, folder: Path) -> ConfinementPolicy | None:
         """Return what confines git in a folder: as strictly as a program of its workspace, if any is confined there.
@@ -136,8 +135,12 @@ class WorkspaceSandboxes:
                 return self._git_policies[path, own]
         return None
 
-    def _folder_of(self, workspace: Workspace) -> Path:
-        return self._state / "sandbox" / workspace.project.id / encode_folder_name(workspace.name)
+    def _folder_of(self, located: LocatedWorkspace) -> Path:
+        """Return the folder with the private folder of a workspace.
+
+        Not by the name of the workspace, which it can change: it could take that of another one, and read its sessions.
+        """
+        return self._state / "sandbox" / located.workspace.project.id / located.git_folder.name
 
     def make(
         self,
@@ -196,9 +199,8 @@ class WorkspaceSandboxes:
         return WorkspaceSandbox(policy, variables, list_missing(find_support(), policy), folder)
 
     def _create_folder(self, located: LocatedWorkspace) -> PrivateFolder:
-        """Create the private folder of a workspace; that of an earlier workspace with the same name is removed."""
-        workspace = located.workspace
-        parent = self._folder_of(workspace)
+        """Create the private folder of a workspace; that of an earlier one with the same git folder is removed."""
+        parent = self._folder_of(located)
         folder = PrivateFolder(parent / str(read_creation_time(located.git_folder)))
         if not folder.path.is_dir():
             shutil.rmtree(parent, ignore_errors=True)

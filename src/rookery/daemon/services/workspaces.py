@@ -63,6 +63,8 @@ class WorkspacesService:
     ) -> None:
         self._approvals = approvals
         self._git = git = Git(spawner)
+        # Programs that an earlier daemon has confined may still run.
+        spawner.has_confined = spawner.has_confined or has_sandbox(settings)
         self.workspaces = Workspaces(
             state,
             store,

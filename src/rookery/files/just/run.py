@@ -196,7 +196,8 @@ class JustRunner:
     async def _read_justfile(self, root: Path) -> tuple[Justfile, _JustfileFiles]:
         """Run just on a copy of the files, so that it cannot be led out of the workspace meanwhile."""
         env = prepare_environment(environment.allowed_environment(), self._just())
-        with _scratch_folder() as folder:
+        # Confined programs write to the folder in memory, and see which names appear there.
+        with _scratch_folder(in_memory=not self._spawner.has_confined) as folder:
             snapshot = Path(folder).resolve()
             sources, name = await asyncio.to_thread(_copy_sources, root, snapshot)
             argv = [*self._base_command(snapshot, name), "--no-dotenv", "--dump", "--dump-format", "json"]
@@ -314,9 +315,9 @@ def find_justfile(root: Path) -> Path | None:
     return root / name if name is not None else None
 
 
-def _scratch_folder() -> "tempfile.TemporaryDirectory[str]":
-    """Create a folder for a copy, in memory if possible, so that reading works on a full disk too."""
-    if _MEMORY_FOLDER.is_dir():
+def _scratch_folder(*, in_memory: bool) -> "tempfile.TemporaryDirectory[str]":
+    """Create a folder for a copy, `in_memory` if possible, so that reading works on a full disk too."""
+    if in_memory and _MEMORY_FOLDER.is_dir():
         with contextlib.suppress(OSError):
             return tempfile.TemporaryDirectory(prefix="rookery-just-", dir=_MEMORY_FOLDER)
     return tempfile.TemporaryDirectory(prefix="rookery-just-")
