@@ -150,8 +150,8 @@ def attempts(prey: Prey) -> list[tuple[str, dict[str, Any], set[str]]]:
 
 
 @requirement("ws.agent.principal", "ws.agent.may-not", "house.auth.loopback-agents")
-@pytest.mark.parametrize("auth", ["token", "loopback"])
-async def test_c23_what_is_not_an_agents_is_refused_to_it_and_stays_as_it_was(auth: str) -> None:
+@pytest.mark.parametrize(("auth", "sandbox"), [("token", "off"), ("loopback", "off"), ("token", "workspace")])
+async def test_c23_what_is_not_an_agents_is_refused_to_it_and_stays_as_it_was(auth: str, sandbox: str) -> None:
     source = Path(os.environ["HOME"]) / "src"
     app = make_repository(source / "app", {"README.md": "# The app\n", ".mcp.json": json.dumps(DEFINED)})
     lib = make_repository(source / "lib")
@@ -159,6 +159,7 @@ async def test_c23_what_is_not_an_agents_is_refused_to_it_and_stays_as_it_was(au
     rookery_config.parent.mkdir(parents=True, exist_ok=True)
     rookery_config.write_text(json.dumps(SERVER))
     settings = {"ROOKERY_AGENTS_TOOLSETS": "workspace,project,session,hub", "ROOKERY_AUTH": auth}
+    settings |= {"ROOKERY_AGENTS_SANDBOX": sandbox}
     async with start_system(SCRIPT, app, lib, settings=settings) as system, aiohttp.ClientSession() as http:
         config = Path(os.environ["HOME"]) / ".config" / "opencode" / "opencode.json"
         asks = {"permission": {"bash": {"*": "allow", "echo asked*": "ask"}}}
@@ -182,9 +183,12 @@ async def test_c23_what_is_not_an_agents_is_refused_to_it_and_stays_as_it_was(au
         commands = prey.commands(daemon.state)
         jobs = over_port if auth == "loopback" else [*over_port, *over_socket, *commands]
         known = f"was started by Rookery for the workspace at {fix['path']}"
-        for job, answer in zip(jobs, await in_shell(system, own, jobs), strict=True):
+        for job, answer in zip(jobs, await in_shell(system, own, jobs, Path(fix["path"])), strict=True):
             if job in commands:
-                assert refused(answer), (job, answer)
+                assert refused(answer) if sandbox == "off" else answer["code"] != 0, (job, answer)
+                continue
+            if sandbox != "off" and job in over_socket:
+                assert "Operation not permitted" in answer["error"], (job, answer)
                 continue
             assert answer["status"] == 403, (job, answer)
             if job["request"][0] != "HEAD":
@@ -218,9 +222,9 @@ async def test_c23_what_is_not_an_agents_is_refused_to_it_and_stays_as_it_was(au
         assert (await system.rest("DELETE", f"/api/trash/{prey.trash}"))["purged"]
 
 
-async def in_shell(system: FullSystem, session: str, jobs: list[Job]) -> list[Any]:
-    """What came of each, done by one process that the agent's bash has started."""
-    asked, answered = (system.daemon.state.parent / name for name in ("jobs.json", "results.json"))
+async def in_shell(system: FullSystem, session: str, jobs: list[Job], folder: Path) -> list[Any]:
+    """What came of each, done by one process that the agent's bash has started; `folder` is its workspace."""
+    asked, answered = (folder / name for name in ("jobs.json", "results.json"))
     asked.write_text(json.dumps(jobs))
     line = f"{sys.executable} -P {PROGRAM} {asked} {answered}"
     given = {"command": line, "description": "try it", "timeout": int(LIMIT) * 1000}

@@ -53,6 +53,8 @@ def answered(job: Any) -> Any:
         streams = answer.getheader("content-type", "").startswith("text/event-stream")
         data = answer.readline() if streams else answer.read()
         return {"status": answer.status, "body": data.decode("utf-8", "replace")}
+    except OSError as error:
+        return {"error": str(error)}
     finally:
         line.close()
 

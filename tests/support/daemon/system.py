@@ -146,7 +146,13 @@ def confining() -> dict[str, str]:
     """Return the settings with which every agent that can be confined is."""
     if find_support().abi < 1:
         return {}
-    return {"ROOKERY_AGENTS_SANDBOX": "workspace", "ROOKERY_SANDBOX_UNAVAILABLE": "unconfined"}
+    # The programs that agents run for a test.
+    programs = str(Path(__file__).parents[2] / "programs")
+    return {
+        "ROOKERY_AGENTS_SANDBOX": "workspace",
+        "ROOKERY_SANDBOX_UNAVAILABLE": "unconfined",
+        "ROOKERY_SANDBOX_READ": programs,
+    }
 
 
 def offline_environment(model_url: str) -> dict[str, str]:
