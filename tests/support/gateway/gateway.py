@@ -7,11 +7,13 @@ import signal
 import subprocess
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import aiohttp
+import msgspec
 import pytest
 
 from rookery.daemon.composition import Composition, DaemonCallbacks
@@ -196,8 +198,9 @@ async def start_gateway(
         hands = DaemonCallbacks(
             "test", lambda: DaemonStatus(0, "", "", 0.0, "0", "test", []), _reload_nothing, lambda reason: None
         )
+        settings = settings or Settings()
         made = Composition(
-            settings or Settings(),
+            confine_servers(settings) if SERVERS.confined else settings,
             state,
             store=store,
             spawner=spawner,
@@ -224,6 +227,28 @@ async def start_gateway(
             await caller.close()
     require_no_tasks_since(before)
     assert CRASH_LOG.entries() == crashes
+
+
+@dataclass
+class ServerDefaults:
+    """Whether servers are confined whose entries do not say. A module sets it to run the tests of another again."""
+
+    confined: bool = False
+
+
+SERVERS = ServerDefaults()
+
+
+def confine_servers(settings: Settings) -> Settings:
+    """Return settings that confine servers.
+
+    Scripted ones need the folder of the tests and a Unix socket, and some count their starts in the home folder.
+    """
+    servers = msgspec.structs.replace(settings.servers, sandbox="workspace", repository_sandbox="workspace")
+    sandbox = msgspec.structs.replace(
+        settings.sandbox, read=str(Path(__file__).parents[2]), write="~", unix_sockets=True
+    )
+    return msgspec.structs.replace(settings, servers=servers, sandbox=sandbox)
 
 
 def _an_hour(failures: int) -> float:
