@@ -111,10 +111,13 @@ async def test_what_a_server_writes_in_its_first_run_widens_no_later_one(shared_
         planted = f"d={shared_memory}; mkdir -p $d/worktrees/x && echo {fix}/.git > $d/worktrees/x/gitdir && "
         planted += f"ln -s {Path.home()} $d/objects && echo gitdir: $d/worktrees/x > {fix}/.git && echo ../.. > "
         planted += f"$d/worktrees/x/commondir && ln -s {Path.home()} {fix}/link"
+        named = (fix / ".git").read_text()
         assert (await reach("shell", planted)).startswith("0\n")
         running = await gateway.server("rw", fix)
         await running.disconnect()
         await running.connect()
+        # Its sandbox is made by now. Without this, its workspace counts as missing.
+        (fix / ".git").write_text(named)
         assert "PermissionError" in await reach("write", Path.home() / ".bashrc")
         assert "PermissionError" in await reach("write", app / ".git" / "hooks" / "post-commit")
         assert await reach("write", fix / "still") == "done"
