@@ -68,6 +68,14 @@ _DAEMONIZE = (
     " os._exit(0)\nos.close(w); t = os.read(r, 100); print(t.decode()); sys.exit(not t)"
 )
 _TERMINAL = "import os; f = os.open(os.environ['TERMINAL'], os.O_RDWR | os.O_NOCTTY); os.write(f, b'rm -rf')"
+_GET_DESCRIPTOR = _LIBC + (
+    "p = os.pidfd_open(V); f = c.syscall(438, p, 0, 0); print(os.pread(f, 100, 0).decode()) if f >= 0 else sys.exit(1)"
+)
+_OPEN_AGAIN = "import os; f = os.open(os.environ['KEY'], os.O_PATH); print(open(f'/proc/self/fd/{f}').read())"
+_LINK_DESCRIPTOR = _LIBC + (
+    "f = os.open(os.environ['KEY'], os.O_PATH); "
+    "c.linkat(-100, b'/proc/self/fd/%d' % f, -100, b'linked', 0x400) == 0 or sys.exit(1); print(open('linked').read())"
+)
 _MMAP = "import os; f = os.open(os.environ['RC'], os.O_RDWR); os.ftruncate(f, 0)"
 
 
@@ -175,6 +183,11 @@ ATTACKS = {
     "K77-read-the-credentials-of-git": _reads('cat "$HOME/.config/git/credentials"'),
     "K78-read-the-credentials-of-uv": _reads('cat "$HOME/.local/share/uv/credentials/x"'),
     "K79-read-a-private-key-of-dotnet": _reads('cat "$HOME/.dotnet/corefx/cryptography/x509stores/my/x.pfx"'),
+    "K80-lead-the-repository-to-another-config": Attack('echo "$WT/evil" > "$APP/.git/commondir"'),
+    "K81-register-a-worktree": Attack('mkdir "$APP/.git/worktrees/new"'),
+    "K82-take-a-descriptor-of-a-process": _reads(_python(_GET_DESCRIPTOR)),
+    "K83-open-a-path-again-through-its-descriptor": _reads(_python(_OPEN_AGAIN)),
+    "K84-link-a-file-through-its-descriptor": _reads(_python(_LINK_DESCRIPTOR)),
 }  # fmt: skip
 
 
