@@ -309,8 +309,9 @@ from rookery.system.process.spawn import Spawner
 from rookery.upstreams.oauth.credentials import GrantStore as Grants, SignInTarget as Subject
 from rookery.upstreams.oauth.helper import HelperProcess as Helper
 from rookery.upstreams.oauth.messages import HelperRequest as Errand, Grant
+from rookery.wire.http_client.proxy import ProxySettings
 
-program, registry = Path(sys.argv[1]), sys.argv[2]
+program, registry, elsewhere = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 home, closed = disk / "home", disk / "closed"
 home.mkdir()
 (disk / "sign-in").mkdir(mode=0o700)
@@ -350,7 +351,10 @@ async def main():
     # Enough for the start of an install.
     (disk / "spare").unlink()
     await failure(installer.install())
-    await failure(Helper(spawner, closed).run(Errand(mode="look", url=subject.url)))
+    # npm ends with 0 if only the unpacked packages find no room.
+    roomy = environment | {"HOME": elsewhere, "TMPDIR": elsewhere}
+    await failure(Installer(disk, spawner, roomy, Machine("linux", "x64")).install())
+    await failure(Helper(spawner, closed, ProxySettings()).run(Errand(mode="look", url=subject.url)))
     await spawner.stop_all()
 
 asyncio.run(main())
@@ -364,13 +368,15 @@ def test_other_programs_that_the_daemon_starts_are_explained_by_the_disk(small_d
     with npm_registry() as registry:
         registry.publish("opencode-linux-x64", PINNED_VERSION, {"bin/opencode": os.urandom(1_000_000).hex()})
         registry.publish("@vscode/ripgrep-linux-x64", "1.18.0", {"bin/rg": "x"})
-        before, version, grant, install, npm, helper = map(
-            json.loads, small_disk.run(CHILDREN, str(program), registry.url, before=UNPRIVILEGED)
+        before, version, grant, install, npm, unpacking, helper = map(
+            json.loads, small_disk.run(CHILDREN, str(program), registry.url, str(tmp_path), before=UNPRIVILEGED)
         )
-    assert before[0] == version[0] == npm[0] == "agent-unavailable"
+    assert before[0] == version[0] == npm[0] == unpacking[0] == "agent-unavailable"
     assert "SIGBUS" in before[1] and "with -" not in before[1]
     assert f"the disk is full: {small_disk.folder}" in version[1] and "free some space" in version[2]
     assert f"the disk is full: {small_disk.folder}" in install[1] and "free some space" in install[2], install
     assert f"npm failed: the disk is full: {small_disk.folder}" in npm[1] and "free some space" in npm[2], npm
+    assert f"npm failed: the disk is full: {small_disk.folder}" in unpacking[1], unpacking
+    assert "free some space" in unpacking[2], unpacking
     assert f"the disk is full: {small_disk.folder / 'sign-in'}" in grant[1] and "free some space" in grant[2], grant
     assert f"Permission denied: {small_disk.folder / 'closed'}" in helper[1], helper

@@ -53,6 +53,8 @@ _NPM_INSTALL = (
 )
 _NPM_PING = ("--fetch-retries=0", "--fetch-timeout=10000", "--no-update-notifier", "--logs-max=0", "--loglevel=error")
 _NPM_FETCHED = re.compile(r"http fetch GET 200 \S*/(?P<name>[^/\s]+\.tgz)\b.*?(?P<ms>\d+)ms")
+# npm only warns of a file that it could not unpack, and ends with 0.
+_NPM_UNPACK_ERROR = re.compile(r"^npm warn tar TAR_\w*ERROR.*", re.MULTILINE | re.IGNORECASE)
 _NPM_ERROR_CODE = re.compile(r"^npm (?:error|ERR!) code (\S+)", re.MULTILINE)
 _NETWORK_ERRORS = frozenset({"ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "ERR_SOCKET_TIMEOUT"})
 _USE_YOUR_OWN_HINT = f'install OpenCode yourself and set agents.version = "{ON_PATH}"'
@@ -319,12 +321,15 @@ class Installer:
             raise RookeryError("timeout", message, "check the network and try again") from None
         finally:
             await child.stop()
+        text = output.output.text()
+        if code == 0 and _NPM_UNPACK_ERROR.search(text):
+            code, text = 1, "\n".join(_NPM_UNPACK_ERROR.findall(text))
         if code != 0:
             # npm's cache and temporary files are in other folders than the packages.
             folders = (part, self._environment.get("HOME", "/"), self._environment.get("TMPDIR", "/tmp"))  # noqa: S108
-            if cause := find_cause(code, output.output.text(), folders):
+            if cause := find_cause(code, text, folders):
                 raise RookeryError("agent-unavailable", f"npm failed: {cause.message}", cause.remedy)
-            raise explain_npm_failure(output.output.text(), release.packages)
+            raise explain_npm_failure(text, release.packages)
 
     async def _check_release(self, release: Release, part: Path) -> None:
         """Check that the programs are complete and run: a build for another processor or C library does not run."""
