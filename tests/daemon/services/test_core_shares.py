@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 import json
+import os
 import re
 import socket
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,12 @@ import psutil
 import pytest
 
 from tests.support.agents.watcher import make_script
-from tests.support.cli.workspaces import app, made
+from tests.support.cli.workspaces import app, made, trusted_app
 from tests.support.daemon.endpoints import HELLO, JSON, bearer, call, create, initialize, start_daemon, token_of
 from tests.support.daemon.process import Daemon, rookery
 from tests.support.daemon.system import place_of, start_system
 from tests.support.gateway.gateway import view_of, write
-from tests.support.mcp.caller import Caller, failure
+from tests.support.mcp.caller import Caller, Message, failure, words
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import make_repository
 
@@ -227,6 +228,58 @@ async def test_a11_parked_calls_of_a_workspace_hold_no_more_bytes_than_its_share
             small = {"key": "k", "value": "v"}
             assert (await caller.call(tool, small))["result"]["resultType"] == "input_required"
         serves(daemon)
+
+
+@pytest.mark.anyio
+async def test_a_token_runs_few_just_tasks_at_a_time_and_the_owners_wait_for_none(tmp_path: Path) -> None:
+    recipe = "work n:\n  @read line < gate-{{n}}; echo $line\n"
+    with start_daemon("just.tasks_each=2") as daemon:
+        checkout = trusted_app(tmp_path / "app", {"justfile": recipe})
+        path = made("one", "--no-agent", cwd=checkout)
+        for number in range(1, 5):
+            os.mkfifo(path / f"gate-{number}")
+
+        def let_end(number: int) -> None:
+            """Wait until the task reads its gate, and let it end."""
+            with (path / f"gate-{number}").open("w") as gate:
+                gate.write(f"{number}\n")
+
+        async with aiohttp.ClientSession() as http:
+            url = daemon.runtime["url"] + view_of(checkout, workspace="one")
+            agent = Caller(http, url, headers=bearer(token_of(daemon, "one")))
+            owner = Caller(http, url, headers=bearer(daemon.token))
+
+            def begin(caller: Caller, number: int) -> "asyncio.Task[Message]":
+                return caller.begin(
+                    "run_just_task", {"task_name": "work", "arguments": [str(number)]}, progressToken=str(number)
+                )
+
+            async def reports(true: Callable[[list[Message]], bool]) -> None:
+                """Wait until the progress that the agent has received meets the condition."""
+                method, count = "notifications/progress", 0
+                while not true([one["params"] for one in agent.all(method)]):
+                    await agent.hears(method, count := max(count + 1, len(agent.all(method))))
+
+            try:
+                calls = [begin(agent, 1), begin(agent, 2)]
+                await reports(lambda told: {one["progressToken"] for one in told} == {"1", "2"})
+                calls.append(begin(agent, 3))
+                waits = "waiting for other tasks of this workspace to end"
+                await reports(lambda told: any(one["message"] == waits for one in told))
+                with pytest.raises(OSError, match="No such device"):
+                    # Nobody reads it.
+                    os.open(path / "gate-3", os.O_WRONLY | os.O_NONBLOCK)
+                own = begin(owner, 4)
+                await asyncio.to_thread(let_end, 4)
+                assert words(await own) == "4\n"
+                assert not any(call.done() for call in calls)
+                # The end of one lets the next one begin.
+                for number, calling in ((1, calls[0]), (3, calls[2]), (2, calls[1])):
+                    await asyncio.to_thread(let_end, number)
+                    assert words(await calling) == f"{number}\n"
+            finally:
+                await agent.close()
+                await owner.close()
 
 
 def test_a11_a_batch_of_one_workspace_is_not_decoded_before_it_is_counted(daemon: Daemon) -> None:

@@ -41,7 +41,7 @@ class OnlyWorkspace:
     async def root(self, directory: Path) -> SandboxRoot:
         return self.sandbox
 
-    async def tasks(self, directory: Path) -> ProjectTasks:
+    async def tasks(self, directory: Path, *, limited: bool) -> ProjectTasks:
         raise AssertionError
 
     async def context(self, directory: Path, *, everything: bool) -> ProjectContext:

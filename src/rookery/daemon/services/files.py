@@ -5,9 +5,10 @@ run, and end with their workspace.
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,9 +40,19 @@ from rookery.workspaces.service import Workspaces
 logger = logging.getLogger("rookery.daemon")
 
 
+class TaskSlots:
+    """Limits the processes that clients with a workspace's token start by its tasks."""
+
+    def __init__(self, count: int) -> None:
+        self.running, self.reading = asyncio.Semaphore(count), asyncio.Semaphore(count)
+
+
 @dataclass(frozen=True)
 class WorkspaceTasks:
-    """Lists and runs the just tasks of one workspace. `running` is closed with the workspace."""
+    """Lists and runs the just tasks of one workspace. `running` is closed with the workspace.
+
+    With `slots`, as many tasks run at a time, and as many justfiles are read.
+    """
 
     workspace: Workspace
     just: JustRunner
@@ -51,12 +62,14 @@ class WorkspaceTasks:
     running: TaskSet
     seconds: float
     environment: EnvironmentFilter
+    slots: TaskSlots | None = None
 
     async def read_justfile(self) -> tuple[Justfile | None, bool]:
         """Return the justfile, if there is one, and whether its tasks may run."""
         if find_justfile(self.workspace.path) is None:
             return None, False
-        justfile = await self.just.read_justfile(self.workspace.path)
+        async with self.slots.reading if self.slots is not None else contextlib.nullcontext():
+            justfile = await self.just.read_justfile(self.workspace.path)
         return justfile, await self.justfiles.may_run(self.workspace, justfile)
 
     async def run(
@@ -74,18 +87,22 @@ class WorkspaceTasks:
 
         env = self.environment.select(await self.workspaces.environment(self.workspace))
         sandbox = await self.workspaces.make_task_sandbox(self.workspace, env)
-        work = self.just.run(
-            self.workspace.path,
-            name,
-            arguments,
-            limits=RunLimits(seconds=seconds if seconds is not None else self.seconds),
-            env=env if sandbox is None else confine_environment(env, sandbox.variables),
-            confinement=sandbox.policy if sandbox is not None else None,
-            approve=approve,
-            confirm=confirm,
-            progress=progress,
-        )
-        result = await self._run_while_open(work)
+
+        async def work() -> RecipeResult:
+            async with self._wait_for_slot(progress):
+                return await self.just.run(
+                    self.workspace.path,
+                    name,
+                    arguments,
+                    limits=RunLimits(seconds=seconds if seconds is not None else self.seconds),
+                    env=env if sandbox is None else confine_environment(env, sandbox.variables),
+                    confinement=sandbox.policy if sandbox is not None else None,
+                    approve=approve,
+                    confirm=confirm,
+                    progress=progress,
+                )
+
+        result = await self._run_while_open(work())
         if sandbox is not None and not result.ok and is_refusal(result.output):
             result = dataclasses.replace(result, cause=TASK_REFUSAL)
         if not result.ok and not result.cause:
@@ -97,6 +114,17 @@ class WorkspaceTasks:
             ending = f"exit code {result.exit_code}" if result.ending == "ended" else "killed at its time limit"
             self.failures.add(label, f"{ending} after {result.seconds:.1f} s", result.output)
         return result
+
+    @contextlib.asynccontextmanager
+    async def _wait_for_slot(self, progress: ReportProgress | None) -> AsyncGenerator[None]:
+        """Hold a slot during the block, after those who came before."""
+        if self.slots is None:
+            yield
+            return
+        if self.slots.running.locked() and progress is not None:
+            await progress(0.0, "waiting for other tasks of this workspace to end")
+        async with self.slots.running:
+            yield
 
     async def _run_while_open(self, work: Coroutine[Any, Any, RecipeResult]) -> RecipeResult:
         """Run `work` until it ends; raise if the workspace is closed meanwhile."""
@@ -128,8 +156,8 @@ FolderId = tuple[int, int]
 class WorkspaceFiles:
     """The open files and tasks of one workspace. `folder_id` distinguishes its folder from another at the same path."""
 
-    def __init__(self, workspace: Workspace, root: SandboxRoot, folder_id: FolderId) -> None:
-        self.workspace, self.root, self.folder_id = workspace, root, folder_id
+    def __init__(self, workspace: Workspace, root: SandboxRoot, folder_id: FolderId, slots: TaskSlots) -> None:
+        self.workspace, self.root, self.folder_id, self.slots = workspace, root, folder_id, slots
         self.real_path = root.path.resolve()
         self.failures = FailureLog()
         self.running = TaskSet(f"just in {workspace.name}")
@@ -171,7 +199,7 @@ class FilesService:
     ) -> None:
         self.git, self.just, self.justfiles, self.context_sources = git, just, justfiles, context_sources
         self.workspaces = workspaces
-        self.task_seconds = settings.just.seconds
+        self.task_seconds, self._tasks_each = settings.just.seconds, settings.just.tasks_each
         self._task_environment = EnvironmentFilter.parse("just.env", settings.just.env)
         self._denied = DenyRules(
             files=(*DENIED_FILES, *_patterns(settings.files.secret)),
@@ -212,7 +240,7 @@ class FilesService:
         """Return the sandbox of the workspace at `directory`; raise if there is none."""
         return (await self.get_files(directory)).root
 
-    async def tasks(self, directory: Path) -> WorkspaceTasks:
+    async def tasks(self, directory: Path, *, limited: bool) -> WorkspaceTasks:
         """Return the tasks of the workspace at `directory`; raise if there is none."""
         files = await self.get_files(directory)
         return WorkspaceTasks(
@@ -224,6 +252,7 @@ class FilesService:
             files.running,
             self.task_seconds,
             self._task_environment,
+            files.slots if limited else None,
         )
 
     async def context(self, directory: Path, *, everything: bool) -> ProjectContext:
@@ -243,7 +272,7 @@ class FilesService:
         workspace = await self.workspaces.at(directory)
         # The mark is read before opening: if the folder is replaced meanwhile, the next call opens the new one.
         files = self._open_files[directory] = WorkspaceFiles(
-            workspace, SandboxRoot(directory, self._denied), mark or (0, 0)
+            workspace, SandboxRoot(directory, self._denied), mark or (0, 0), TaskSlots(self._tasks_each)
         )
         return files
 

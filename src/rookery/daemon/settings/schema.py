@@ -158,6 +158,15 @@ class JustSettings(msgspec.Struct, frozen=True):
         ),
     ] = "changed"
     seconds: Annotated[Seconds, Meta(description="How long a task may run if its caller sets no limit.")] = 600.0
+    tasks_each: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1000,
+            description="How many tasks one workspace may run at a time for clients with its token; further ones wait. "
+            "Yours are not counted.",
+        ),
+    ] = 8
     env: Annotated[
         VariablePatterns,
         Meta(

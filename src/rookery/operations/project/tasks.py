@@ -104,8 +104,11 @@ class ProjectTasks(Protocol):
 class TaskSource(Protocol):
     """The tasks of all workspaces."""
 
-    async def tasks(self, directory: Path) -> ProjectTasks:
-        """Return the tasks of the workspace at a folder; raise if there is none."""
+    async def tasks(self, directory: Path, *, limited: bool) -> ProjectTasks:
+        """Return the tasks of the workspace at a folder; raise if there is none.
+
+        They are `limited` for clients with the workspace's token: only a few run at a time.
+        """
         ...
 
 
@@ -199,7 +202,8 @@ class TaskOperations:
         )
 
     async def _get_tasks(self, caller: Caller, arguments: InWorkspace) -> ProjectTasks:
-        return await self._source.tasks(await find_directory(self._workspaces, caller, arguments))
+        directory = await find_directory(self._workspaces, caller, arguments)
+        return await self._source.tasks(directory, limited=caller.scope is not None)
 
 
 async def _confirm(caller: Caller, arguments: RunTask, question: str, justfile: Justfile) -> bool:
