@@ -34,6 +34,10 @@ def test_the_summaries_in_the_lazy_table_are_those_of_the_commands() -> None:
         assert "Examples:" in (command.epilog or "")
 
 
+# The line that is redrawn each second, and erased before anything else is printed.
+PROGRESS = re.compile(r"(\r\x1b\[Kthe turn is running \.\.\. \d+ s)+\r\x1b\[K")
+
+
 async def run(system: FullSystem, cwd: Path, *words: str, code: int = 0) -> CompletedProcess[str]:
     """That it ends with `code` is seen to."""
     done = await system.cli("session", *words, cwd=cwd)
@@ -119,14 +123,18 @@ async def test_send_shows_a_turn_on_a_terminal_as_it_happens_and_ctrl_c_leaves_i
                 # The turn cannot end before the model is let go on.
                 person.reads("completed", LIMIT)
                 assert "I look first." in person.text and "At last." not in person.text
+                # Between two events, the seconds are counted.
+                person.reads("the turn is running ... ", LIMIT)
                 system.model.release("slow")
                 person.reads("At last.", LIMIT)
                 assert person.ends() == 0
-                return person.text
+                return PROGRESS.sub("", person.text)
 
         text = await asyncio.to_thread(watch)
         seen = [line.split(" ")[0] for line in text.splitlines() if line]
         assert [seen[0], *dict.fromkeys(seen[1:])] == ["I", "glob", "At"] and text.endswith("\nAt last.\n"), text
+        # A run that has not ended has no title yet; its arguments are not shown as JSON.
+        assert "{" not in text, text
 
         def leave() -> str:
             slowly = ("session", "send", "fix", "type slowly", "--timeout", "300")
@@ -135,7 +143,7 @@ async def test_send_shows_a_turn_on_a_terminal_as_it_happens_and_ctrl_c_leaves_i
                 person.reads("word-0 word-1 ", LIMIT)
                 person.types("\x03")
                 assert person.ends() == 130
-                return person.text
+                return PROGRESS.sub("", person.text)
 
         text = await asyncio.to_thread(leave)
         assert text.startswith("word-0 ") and "word-999" not in text

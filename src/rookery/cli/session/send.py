@@ -1,5 +1,6 @@
 """`rookery session send`."""
 
+import contextlib
 import json
 import sys
 from collections.abc import Iterator
@@ -107,13 +108,13 @@ class _TurnOutput:
 
     def __init__(self) -> None:
         self.accepted = False
-        self._in_line = False
+        self.in_line = False
 
     def write_text(self, text: str) -> None:
-        text = text if self._in_line else text.lstrip("\n")
+        text = text if self.in_line else text.lstrip("\n")
         if text:
             output.write_part(output.visible_lines(text))
-            self._in_line = not text.endswith("\n")
+            self.in_line = not text.endswith("\n")
 
     def write_line(self, text: str) -> None:
         self.end_line()
@@ -121,17 +122,23 @@ class _TurnOutput:
         sys.stderr.flush()
 
     def end_line(self) -> None:
-        if self._in_line:
+        if self.in_line:
             output.write_part("\n")
-        self._in_line = False
+        self.in_line = False
 
 
 def _follow_turn(sessions: SessionClient, id_: str, body: JsonObject, turn_output: _TurnOutput) -> bytes:
     """Show a turn while it runs, and return the daemon's record of the finished turn."""
     message = ""
-    for kind, data in sessions.stream_session(id_, "/messages", body):
+    events = sessions.stream_session(id_, "/messages", body)
+    while True:
+        # A model may take long for its first word, and a tool for its end.
+        with contextlib.nullcontext() if turn_output.in_line else show_progress("the turn is running"):
+            kind, data = next(events, ("", b""))
         if kind == "turn":
             return data
+        if not kind:
+            raise Failure("daemon-unreachable", "the daemon closed the connection", "see `rookery logs`")
         event: JsonObject = json.loads(data)
         turn_output.accepted = True
         if kind == "text":
@@ -143,7 +150,6 @@ def _follow_turn(sessions: SessionClient, id_: str, body: JsonObject, turn_outpu
             turn_output.write_line(output.paint(describe_tool_run(event["tool"]), "dim", sys.stderr))
         elif kind == "ask":
             turn_output.write_line(describe_ask(event["ask"]))
-    raise Failure("daemon-unreachable", "the daemon closed the connection", "see `rookery logs`")
 
 
 def _write_turn(turn: JsonObject) -> None:

@@ -38,6 +38,8 @@ _HEADS = [
 ]
 _STYLES = {"error": "red", "aborted": "yellow", "running": "cyan", "pending": "cyan"}
 _LONGEST_INPUT = 200
+# What best describes a run without a title, in this order.
+_MAIN_ARGUMENTS = ("command", "filePath", "pattern", "path", "url", "query", "description")
 
 
 @click.command(epilog=_TOOL)
@@ -119,5 +121,8 @@ def _row(run: JsonObject) -> list[str]:
 
 
 def _describe_input(run: JsonObject) -> str:
-    text = run["title"] or json.dumps(run["input"], ensure_ascii=False)
+    # OpenCode gives a run its title when it ends.
+    arguments: JsonObject = run["input"]
+    main = next((arguments[name] for name in _MAIN_ARGUMENTS if isinstance(arguments.get(name), str)), "")
+    text = run["title"] or main or json.dumps(arguments, ensure_ascii=False)
     return text if len(text) <= _LONGEST_INPUT else f"{text[:_LONGEST_INPUT]} ..."
