@@ -111,18 +111,25 @@ async def _is_saved(system: FullSystem, owner: Client, path: Path) -> None:
 
 
 def _save_roots() -> str:
-    """Two folders that the settings let pictures be saved in: one by a link, one that holds a project."""
+    """Where the settings let pictures be saved: by a link, beside a project, in a missing folder, and in no folder."""
     (Path.home() / "real pictures").mkdir()
     (Path.home() / "pictures").symlink_to(Path.home() / "real pictures")
-    return f" ~/pictures, {Path.home() / 'src'}"
+    (Path.home() / "file").touch()
+    return f" ~/pictures, {Path.home() / 'src'}, ~/missing/shots, ~/file"
 
 
 async def _is_saved_beside_work(system: FullSystem, owner: Client, path: Path) -> None:
     """In the folders of `sessions.save_roots`, for the owner; and in `.rookery`, where it is no work."""
     pictures = Path.home() / "pictures"
-    for place in (pictures / "a" / "one.png", pictures.resolve() / "two.svg", Path.home() / "src" / "three.png"):
+    missing = Path.home() / "missing" / "shots" / "four.png"
+    for place in (
+        *(pictures / "a" / "one.png", pictures.resolve() / "two.svg", Path.home() / "src" / "three.png"),
+        missing,
+    ):
         told, _ = await shot(owner, savePath=str(place))
         assert told["savedTo"] == str(place.resolve()) and len(place.read_bytes()) == told["size"]
+    told = await refusal(owner, str(Path.home() / "file" / "x.png"))
+    assert told["code"] == "file-unwritable" and "sessions.save_roots" in told["message"]
     told = await refusal(owner, str(Path.home() / "x.png"))
     assert told["code"] == "path-outside-root" and "add its folder to the setting sessions.save_roots" in told["remedy"]
     for wrong in (pictures / ".." / "x.png", Path.home() / "x.png", f"{pictures}x/x.png"):

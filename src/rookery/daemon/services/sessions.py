@@ -21,6 +21,7 @@ from rookery.sessions.run_tool import HiddenChildExecutor
 from rookery.sessions.service import Sessions
 from rookery.sessions.terminal.pool import TerminalPool
 from rookery.system.bus import Bus
+from rookery.system.errors import RookeryError
 from rookery.toolsets.session.toolset import session_toolset
 from rookery.toolsets.toolset import Toolset
 from rookery.workspaces.service import Workspaces
@@ -80,11 +81,24 @@ class SaveFolders:
         return await self._files.root(directory)
 
     async def find_outside_workspaces(self, path: str) -> tuple[SandboxRoot, str] | None:
-        """Return the sandbox of the save folder that contains a path, and the resolved path; None if none does."""
+        """Return the sandbox of the save folder that contains a path, and the resolved path; None if none does.
+
+        A folder of the setting that is missing is created.
+        """
         for folder in self._folders:
             real = await asyncio.to_thread(folder.resolve)
             for prefix in (str(folder), str(real)):
                 if path.startswith(f"{prefix}/"):
+                    await asyncio.to_thread(_create_folder, real)
                     root = SandboxRoot(real, DenyRules(workspaces=await self._nested.find_nested(real)))
                     return root, str(real) + path.removeprefix(prefix)
         return None
+
+
+def _create_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"the folder {folder} of sessions.save_roots cannot be created: {error.strerror}"
+        remedy = "correct the setting: rookery config set sessions.save_roots FOLDERS; then restart the daemon"
+        raise RookeryError("file-unwritable", message, remedy) from error

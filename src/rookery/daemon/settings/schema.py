@@ -76,7 +76,8 @@ class SessionSettings(msgspec.Struct, frozen=True):
             pattern="^( *[~/][^,]*(,|$))*$",
             examples=["/srv/pictures,~/pictures"],
             description="Folders that `take_screenshot` may save pictures in for the owner, besides the session's "
-            "workspace and the state folder: absolute paths, separated by commas; `~` is your home folder.",
+            "workspace and the state folder: absolute paths, separated by commas; `~` is your home folder. Missing "
+            "ones are created.",
         ),
     ] = ""
     terminals: Annotated[
