@@ -52,6 +52,11 @@ def cause_error(code: str, path: str) -> RookeryError:
     return RookeryError(code, f"Permission denied{suffix}", "check the permissions with ls -ld, or use another folder")
 
 
+def describe_error(error: Exception) -> str:
+    """Return the text of an error. For an `OSError` this leaves out its number and its path."""
+    return (isinstance(error, OSError) and error.strerror) or str(error)
+
+
 def describe_end(code: int) -> str:
     """Return how a process ended, as text: `ended with 3`, or `was killed by SIGBUS`."""
     if code >= 0:

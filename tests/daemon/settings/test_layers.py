@@ -1,6 +1,7 @@
 """Settings come from layers, and the source of each value is known."""
 
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -111,6 +112,16 @@ def test_a_broken_user_file_stops_the_start_and_is_named(state: Path, text: str)
     shown = rookery("config", "show")
     assert shown.returncode == 0
     assert str(user) in shown.stderr
+
+
+def test_a_user_file_that_is_a_pipe_is_named_without_the_words_of_the_system(state: Path) -> None:
+    user = user_config("")
+    user.unlink()
+    os.mkfifo(user)
+    for words in (("up", "-d"), ("config", "set", "log.level", "debug")):
+        done = rookery(*words)
+        assert done.returncode == 1 and "Errno" not in done.stderr
+        assert "cannot be read: not a regular file of at most 1000000 bytes (repair or remove it" in done.stderr
 
 
 def test_a_broken_project_file_is_told_and_does_not_stop_the_start(project: Path) -> None:

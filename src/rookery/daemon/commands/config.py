@@ -14,6 +14,7 @@ from rookery.daemon.settings import layers
 from rookery.daemon.settings.layers import SettingKey, list_settings
 from rookery.daemon_client import connection
 from rookery.daemon_client.failure import Failure, report_failure
+from rookery.system.causes import describe_error
 from rookery.system.errors import RookeryError
 from rookery.system.fs import paths
 from rookery.system.fs.atomic import write_atomic
@@ -93,7 +94,9 @@ def _set(key: str, text: str, in_project: bool) -> None:
     except FileNotFoundError:
         text = ""
     except (OSError, UnicodeDecodeError) as error:
-        raise Failure("invalid-settings", f"{path} cannot be read: {error}", "repair or remove it first") from None
+        raise Failure(
+            "invalid-settings", f"{path} cannot be read: {describe_error(error)}", "repair or remove it first"
+        ) from None
     try:
         document = tomlkit.parse(text)
     except tomlkit.exceptions.ParseError as error:

@@ -19,6 +19,7 @@ from rookery.daemon.settings.schema import Settings
 from rookery.guard.digests import FILE_VARIABLE, VARIABLE
 from rookery.system import log
 from rookery.system.bus import Bus
+from rookery.system.causes import describe_error
 from rookery.system.errors import RookeryError
 from rookery.system.fs import paths
 from rookery.system.fs.atomic import read_beneath, read_plain
@@ -199,7 +200,7 @@ def _apply_file(layered: LayeredSettings, settings: dict[str, SettingKey], path:
     except (OSError, UnicodeDecodeError, RecursionError, tomllib.TOMLDecodeError) as error:
         # The broken file of one project must not prevent the daemon, which serves other projects too, from starting.
         layered.problems.append(
-            SettingProblem(str(path), f"cannot be read: {error}", "repair or remove it", not of_project)
+            SettingProblem(str(path), f"cannot be read: {describe_error(error)}", "repair or remove it", not of_project)
         )
         return
     for key, value in _flatten(tree, settings):

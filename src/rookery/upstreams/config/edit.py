@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rookery.system.causes import explain_os_error
+from rookery.system.causes import describe_error, explain_os_error
 from rookery.system.errors import RookeryError
 from rookery.system.fs.atomic import write_atomic
 from rookery.upstreams.config.definition import ConfigLevel, Definition, Dialect, Transport, find_name_problem
@@ -126,7 +126,9 @@ def _edit_file(file: ConfigFile, edit: Callable[[str], str]) -> None:
     except (FileNotFoundError, NotADirectoryError):
         new, text = True, ""
     except (OSError, UnicodeDecodeError) as error:
-        raise RookeryError("invalid-input", f"{file.path} cannot be read: {error}", "check the file first") from error
+        raise RookeryError(
+            "invalid-input", f"{file.path} cannot be read: {describe_error(error)}", "check the file first"
+        ) from error
     try:
         new_text = edit(text)
     except JsoncError as error:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from rookery.system.causes import describe_error
 from rookery.system.fs import paths
 from rookery.system.fs.atomic import read_beneath, read_plain
 from rookery.upstreams.config.definition import ConfigLevel, ConfigProblem, Definition, Dialect
@@ -72,9 +73,8 @@ def load_file(file: ConfigFile, environment: Mapping[str, str]) -> LoadedFile:
     except (FileNotFoundError, NotADirectoryError):
         return loaded
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         remedy = "make it a regular file that you can read, or remove it"
-        loaded.failure = ConfigProblem(str(file.path), 1, f"cannot be read: {reason}", remedy)
+        loaded.failure = ConfigProblem(str(file.path), 1, f"cannot be read: {describe_error(error)}", remedy)
         return loaded
 
     def content_of(name: str) -> str:
