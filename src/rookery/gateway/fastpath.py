@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Raw
 
 from rookery.gateway import results
+from rookery.gateway.audit import ANSWERED, CallOrigin, ViewAudit
 from rookery.gateway.elicitation import CallResult, CallWork
 from rookery.gateway.provider import MemberFastPath
 from rookery.gateway.table import Target
@@ -53,17 +54,26 @@ async def count_call(target: Target, work: Awaitable[Raw | Mapping[str, Any]]) -
     except asyncio.CancelledError:
         CALLS.add(server, "cancelled")
         raise
-    CALLS.add(server, "answered")
+    CALLS.add(server, ANSWERED)
     return result
 
 
 class FastToolRoute:
     """The fast path to one tool of a view. `is_valid` returns whether it is still valid, `start_call` starts a call."""
 
-    __slots__ = ("_is_valid", "_route", "_server", "_start_call", "_target", "answers_questions", "send")
+    __slots__ = (
+        *("_audit", "_is_valid", "_origin", "_record", "_route", "_server", "_start_call", "_target"),
+        *("answers_questions", "send"),
+    )
 
     def __init__(
-        self, target: Target, route: MemberFastPath, is_valid: Callable[[], bool], start_call: BeginCall
+        self,
+        target: Target,
+        route: MemberFastPath,
+        is_valid: Callable[[], bool],
+        start_call: BeginCall,
+        audit: ViewAudit,
+        origin: CallOrigin,
     ) -> None:
         self.answers_questions = route.answers_questions
         self.send = route.send
@@ -72,19 +82,22 @@ class FastToolRoute:
         self._route = route
         self._is_valid = is_valid
         self._start_call = start_call
+        self._audit = audit
+        self._record = audit.recorder.record_answered
+        self._origin = origin
 
     def is_valid(self) -> bool:
         return self._route.is_valid() and self._is_valid()
 
-    def on_result(self) -> None:
-        CALLS.add(self._server, "answered")
+    def on_result(self, sent: PostedRequest, arguments: Raw, result: Raw) -> None:
+        CALLS.add(self._server, ANSWERED)
+        self._record(self._origin, sent.started, arguments, len(result))
         self._route.on_result()
 
     def handle(self, call: Call, sent: PostedRequest) -> Coroutine[Any, Any, Raw | Mapping[str, Any]]:
-        target, route = self._target, self._route
-        return self._start_call(
-            call,
-            lambda inner_call: count_call(
-                target, route.handle(inner_call, provider_params(inner_call, target.name), sent)
-            ),
-        )
+        return self._start_call(call, lambda inner_call: self._finish(inner_call, sent))
+
+    def _finish(self, call: Call, sent: PostedRequest) -> Coroutine[Any, Any, Raw | Mapping[str, Any]]:
+        target = self._target
+        work = self._route.handle(call, provider_params(call, target.name), sent)
+        return count_call(target, self._audit.follow("call", call, target.member.name, target.name, work, sent.started))

@@ -117,6 +117,10 @@ class CatalogProvider(Protocol):
 class MemberFastPath(FastChannel, Protocol):
     """The fast path to a member."""
 
+    def on_result(self) -> None:
+        """Note that a call that was sent has its result."""
+        ...
+
     def handle(
         self, call: Call, params: Mapping[str, Any], sent: PostedRequest
     ) -> Coroutine[Any, Any, Raw | Mapping[str, Any]]:

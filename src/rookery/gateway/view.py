@@ -7,12 +7,13 @@ unless they take much longer than the others.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw
 
 from rookery.gateway import results
+from rookery.gateway.audit import NO_RECORDER, CallRecorder, ViewAudit
 from rookery.gateway.elicitation import CallResult, CallWork, ParkedCalls
 from rookery.gateway.fastpath import FastToolRoute, count_call, deny_call, provider_params
 from rookery.gateway.hooks import Hooks, ToolCall
@@ -21,6 +22,7 @@ from rookery.gateway.names import NamingStyle
 from rookery.gateway.provider import LISTS, Catalog, CatalogProvider, FastProvider, Kind
 from rookery.gateway.relay import can_ask_client
 from rookery.gateway.table import Table, Target
+from rookery.system.clock import SYSTEM_CLOCK
 from rookery.system.errors import RookeryError
 from rookery.system.text import escape_invisible
 from rookery.wire.protocol import revisions
@@ -132,29 +134,37 @@ class _Answer(msgspec.Struct):
     content: _Content | None = None
 
 
-async def ask_consent(call: Call, target: Target, seconds: float, get_current: Callable[[], Target | None]) -> str:
-    """Ask the user whether a tool may be run. Return why it must not be run, or empty text if it may.
+class Consent(msgspec.Struct, frozen=True):
+    """Whether the user has allowed a call: `why` it must not be made, empty if it may.
 
-    `get_current` returns the tool as it is after the user has answered.
+    `reply` is how the question was answered; empty if the user was not asked.
     """
+
+    why: str
+    reply: Literal["", "allowed", "declined", "unanswered", "refused"] = ""
+
+
+async def ask_consent(call: Call, target: Target, seconds: float, get_current: Callable[[], Target | None]) -> Consent:
+    """Ask the user whether a tool may be run. `get_current` returns the tool as it is after the user has answered."""
     if target.verdict.action == "deny" or not call.can_ask or not can_ask_client(call, _CONSENT_METHOD, {}):
-        return target.verdict.why
+        return Consent(target.verdict.why)
+    failed = f"The tool {target.public} was not run: "
     try:
         async with asyncio.timeout(seconds):
             answer = (await call.ask_raw({_CONSENT_KEY: ClientQuestion(_CONSENT_METHOD, _question(call, target))}))[
                 _CONSENT_KEY
             ]
     except TimeoutError:
-        return f"The tool {target.public} was not run: the user did not answer within {seconds:g} s."
+        return Consent(f"{failed}the user did not answer within {seconds:g} s.", "unanswered")
     except WireError as error:
         reason = escape_invisible(error.message)[:_MAX_SHOWN_LENGTH]
-        return f"The tool {target.public} was not run: the client refused to ask the user: {reason}"
+        return Consent(f"{failed}the client refused to ask the user: {reason}", "refused")
     if not _is_yes(answer):
-        return f"The tool {target.public} was not run: the user did not allow it. {_NO_RETRY}"
+        return Consent(f"{failed}the user did not allow it. {_NO_RETRY}", "declined")
     current = get_current()
     if current is None:
-        return f"The tool {target.public} was not run: it no longer exists."
-    return current.verdict.why if current.verdict.action == "deny" else ""
+        return Consent(f"{failed}it no longer exists.", "allowed")
+    return Consent(current.verdict.why if current.verdict.action == "deny" else "", "allowed")
 
 
 def _question(call: Call, target: Target) -> dict[str, Any]:
@@ -184,9 +194,16 @@ class View:
     """A provider that combines other providers."""
 
     def __init__(
-        self, membership: Membership, style: NamingStyle, info: Mapping[str, Any], hooks: Hooks, parking: ParkedCalls
+        self,
+        membership: Membership,
+        style: NamingStyle,
+        info: Mapping[str, Any],
+        hooks: Hooks,
+        parking: ParkedCalls,
+        recorder: CallRecorder = NO_RECORDER,
     ) -> None:
         self.changes = ChangeNotifier()
+        self._audit = ViewAudit(recorder, membership.workspace)
         self._membership = membership
         self._style = style
         self._info = info
@@ -264,15 +281,26 @@ class View:
             raise WireError(INVALID_PARAMS, f"{name} cannot be called as a task here: call it without `task`")
         target = self._table(call.session).tools.get(name) or await self._find_after_start(call, "tools", name)
         if target is None:
+            self._audit.record("call", "denied", "not-found", call, None, name)
             raise self._not_found(call, "tool", name)
-        if target.verdict.action != "allow":
-            why = await ask_consent(
-                call, target, self._round_trips.seconds, lambda: self._table(call.session).tools.get(name)
-            )
-            if why:
-                return deny_call(target, why)
+        if target.verdict.action != "allow" and (why := await self._ask_consent(call, target, name)):
+            return deny_call(target, why)
         work = self._call_with_hooks(call, target) if self._hooks else self._forward(call, target.member, target.name)
-        return await count_call(target, work)
+        return await count_call(target, self._audit.follow("call", call, target.member.name, target.name, work))
+
+    async def _ask_consent(self, call: Call, target: Target, name: str) -> str:
+        """Return why the policy denies a call, after asking the user if it says so; empty if it may be made."""
+        started = SYSTEM_CLOCK.monotonic()
+        consent = await ask_consent(
+            call, target, self._round_trips.seconds, lambda: self._table(call.session).tools.get(name)
+        )
+        server, own_name = target.member.name, target.name
+        if consent.reply:
+            verdict = "allowed" if consent.reply == "allowed" else "denied"
+            self._audit.record("ask", verdict, consent.reply, call, server, own_name, started)
+        if consent.why:
+            self._audit.record("call", "denied", f"rule-{target.verdict.action}", call, server, own_name, started)
+        return consent.why
 
     def find_route(self, call: Call) -> FastToolRoute | None:
         """Return the fast path for calls like this one, or None if there is none."""
@@ -290,7 +318,12 @@ class View:
         if route is None:
             return None
         return FastToolRoute(
-            target, route, lambda: not hooks and self._table(call.session) is table, self._round_trips.begin
+            target,
+            route,
+            lambda: not hooks and self._table(call.session) is table,
+            self._round_trips.begin,
+            self._audit,
+            self._audit.origin(call, target.member.name, target.name),
         )
 
     async def _call_with_hooks(self, call: Call, target: Target) -> Raw | Mapping[str, Any]:
@@ -308,20 +341,23 @@ class View:
         target = self._table(call.session).prompts.get(name) or await self._find_after_start(call, "prompts", name)
         if target is None:
             raise self._not_found(call, "prompt", name)
-        return await self._relayed(call, target.member, target.name)
+        work = self._relayed(call, target.member, target.name)
+        return await self._audit.follow("prompt", call, target.member.name, target.name, work)
 
     async def _read(self, call: Call) -> Raw | Mapping[str, Any]:
         uri = decode_text(call.params, "uri")
         owner = await self._resource(call, uri)
         if owner is not None:
             member, own = owner
-            result = await self._relayed(call, member, own)
+            work = self._relayed(call, member, own)
+            result = await self._audit.follow("resource", call, member.name, own, work)
             return result if own == uri else results.replace_uri(result, own, uri)
         error = WireError(INVALID_PARAMS if call.client.modern else -32002, f"there is no resource {uri}")
         # A result may mention a URI that several servers could have: the first one that has it is the one.
         for member in self._table(call.session).possible_owners(uri):
+            work = self._relayed(call, member, uri)
             try:
-                return await self._relayed(call, member, uri)
+                return await self._audit.follow("resource", call, member.name, uri, work)
             except WireError as refusal:
                 error = refusal
         raise error

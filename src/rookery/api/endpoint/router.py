@@ -16,6 +16,7 @@ from msgspec import Raw
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rookery.api.endpoint.selection import HEADER, ViewChoice, ViewSelector, encode_endpoint_path
+from rookery.gateway.audit import NO_RECORDER, CallRecorder
 from rookery.gateway.elicitation import ParkedCalls
 from rookery.gateway.hooks import Hooks
 from rookery.gateway.provider import CatalogProvider
@@ -67,6 +68,7 @@ class ViewParts:
     info: dict[str, Any]
     parked_calls: ParkedCalls
     shares: Shares
+    recorder: CallRecorder = NO_RECORDER
 
 
 @dataclass(slots=True)
@@ -354,7 +356,9 @@ class EndpointRouter:
             return Endpoint(unavailable, f"{prefix}/mcp", shares=parts.shares), unavailable
         members = ServerSetMembership(server_set, parts.make_policy, toolsets, choice.server, choice.servers)
         kind = SearchView if choice.search else SearchableView
-        view = view_search.view = kind(members, choice.style, parts.info, parts.hooks, parts.parked_calls)
+        view = view_search.view = kind(
+            members, choice.style, parts.info, parts.hooks, parts.parked_calls, parts.recorder
+        )
         if isinstance(view, SearchView):
             view.finder = parts.make_search_provider(view_search)
         # Usage is counted for the workspace's own endpoint, and for every endpoint that is used with its token, as its

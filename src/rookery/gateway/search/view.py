@@ -100,7 +100,8 @@ class SearchView(SearchableView):
     async def _call_tool(self, call: Call) -> Raw | Mapping[str, Any]:
         name = decode_text(call.params, "name")
         if name == FIND and self.finder is not None:
-            return await self.finder.handle(call, provider_params(call, FIND))
+            work = self.finder.handle(call, provider_params(call, FIND))
+            return await self._audit.follow("call", call, self.finder.name, FIND, work)
         return await (self._call_inner(call) if name == CALL else super()._call_tool(call))
 
     async def _call_inner(self, call: Call) -> Raw | Mapping[str, Any]:
@@ -112,6 +113,7 @@ class SearchView(SearchableView):
         if name in (FIND, CALL):
             return results.tool_failure("invalid-input", f"call {name} directly, not through {CALL}")
         if name not in self._table(call.session).tools and await self._find_after_start(call, "tools", name) is None:
+            self._audit.record("call", "denied", "not-found", call, None, name)
             message = self._not_found(call, "tool", name).message
             return results.tool_error(RookeryError("invalid-input", message, f"{FIND} returns the available names"))
         params = {**call.params, "name": Raw(msgspec.json.encode(name)), "arguments": arguments}

@@ -269,10 +269,6 @@ class FastChannel(Protocol):
         """Send a call at once. Return False, without any effect, if that is not possible."""
         ...
 
-    def on_result(self) -> None:
-        """Record that a call that was sent has its result."""
-        ...
-
 
 class PostedRequest(InFlightRequest):
     """A request whose result is passed to a plain call. Anything else starts a task that continues it.
@@ -281,7 +277,15 @@ class PostedRequest(InFlightRequest):
     and cancelled like any other request.
     """
 
-    __slots__ = ("_early_notifications", "_listener", "_released", "_response", "_task_attached", "_transport")
+    __slots__ = (
+        "_early_notifications",
+        "_listener",
+        "_released",
+        "_response",
+        "_task_attached",
+        "_transport",
+        "started",
+    )
 
     @property
     def caller(self) -> str:
@@ -301,7 +305,10 @@ class PostedRequest(InFlightRequest):
         """Send the request without waiting. Return False, without any effect, if that is not possible."""
         if not transport.post(number, message, self):
             return False
-        super().__init__(in_flight, number, seconds, in_flight.compute_due(seconds), self)
+        due = in_flight.compute_due(seconds)
+        super().__init__(in_flight, number, seconds, due, self)
+        # The time at which it was sent, by the clock of the loop.
+        self.started = due - seconds
         in_flight.requests[number] = self
         self._transport = transport
         self._response: asyncio.Future[Response] | None = None

@@ -48,6 +48,10 @@ _MAX_KEY_BYTES = 4096
 class FastRoute(FastChannel, Protocol):
     """The fast path of an endpoint to one tool."""
 
+    def on_result(self, sent: PostedRequest, arguments: Raw, result: Raw) -> None:
+        """Note that a call that was sent has its result."""
+        ...
+
     def handle(self, call: Call, posted: PostedRequest) -> Coroutine[Any, Any, Raw | Mapping[str, Any]]:
         """Wait for a call that was sent, and return its result as a provider does."""
         ...
@@ -77,7 +81,7 @@ class FastPathMatch:
 class FastCall(PostedRequest):
     """A call on the fast path. `app_for` returns an app that answers it in a task, if that becomes necessary."""
 
-    __slots__ = ("_app_for", "_exchange", "_id", "_match", "_service", "body", "received", "session")
+    __slots__ = ("_app_for", "_arguments", "_exchange", "_id", "_match", "_service", "body", "received", "session")
 
     def __init__(
         self,
@@ -101,6 +105,7 @@ class FastCall(PostedRequest):
         """Forward the call to its server. Return False, without any effect, if that is not possible."""
         if not self._match.route.send(arguments, self):
             return False
+        self._arguments = arguments
         if self.session is not None:
             self.session.calls[self._id] = self
         else:
@@ -154,7 +159,7 @@ class FastCall(PostedRequest):
             return False
         self.release()
         self.unregister()
-        match.route.on_result()
+        match.route.on_result(self, self._arguments, result)
         if self.received is not None and self._service.traffic is not None:
             self._service.traffic.record_response(self.received, message, 0)
         try:
