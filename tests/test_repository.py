@@ -72,6 +72,7 @@ WHOLE = {"e2e", "conformance"}
 # Modules that one sibling alone imports, by the reason why they are not part of it.
 SINGLE_IMPORTER = {
     "a command of its own": {
+        "cli.guard.audit",
         "cli.guard.scan",
         "cli.mcp.add",
         "cli.mcp.call",
@@ -129,6 +130,7 @@ SINGLE_IMPORTER = {
         "daemon.services.notify",
         "files.just.sources",
         "gateway.membership",
+        "guard.audit.archive",
         "upstreams.oauth.helper",
         "workspaces.delete.check",
         "workspaces.delete.restore",

@@ -6,10 +6,10 @@ import os
 import shutil
 import signal
 import sqlite3
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -284,3 +284,24 @@ async def test_c09_a_crash_at_the_commit_itself_leaves_the_old_or_the_new_state(
         assert await approvals.state(subject("two")) == second
         assert store.problems == []
     assert len(seal.read_text().split()) == 1
+
+
+@requirement("guard.approve.history")
+async def test_approvals_that_were_given_before_the_history_began_are_in_it(path: Path) -> None:
+    records: list[tuple[str, str, float | None, Mapping[str, str]]] = []
+
+    def record(event: str, verdict: str, **more: Any) -> None:
+        records.append((event, verdict, more.get("time"), more["detail"]))
+
+    async with opened(path) as (approvals, _):
+        await approve(approvals, "one")
+        given = (await approvals.list())[0]
+    store = Store(path)
+    await store.open()
+    try:
+        await Approvals(store, record=record).record_all()
+    finally:
+        await store.close()
+    ((event, verdict, time, detail),) = records
+    assert (event, verdict, time) == ("approval", "approved", given.at)
+    assert (detail["name"], detail["digest"], detail["by"]) == ("tools", given.digest, "terminal")

@@ -107,6 +107,7 @@ class RunningDaemon:
         # Requests for a session wait until all services run.
         self._agents_complete = composition.workspaces.agents.restored
         self._agents_complete.clear()
+        self._audit, self._approvals = composition.audit, composition.approvals
         self._projects, self._notifier = composition.projects, composition.upkeep.notifier
         self._http = HttpService(
             self.state,
@@ -124,6 +125,7 @@ class RunningDaemon:
         services: list[Service] = [
             self._children,
             StoreService(self._store),
+            composition.audit,
             *composition.services,
             self._http,
         ]
@@ -149,6 +151,9 @@ class RunningDaemon:
 
     async def _start(self, runner: ServiceRunner) -> None:
         await runner.start()
+        if self._audit.is_new:
+            await self._approvals.record_all()
+        await self._audit.record_settings(self.layered.values)
         self._agents_complete.set()
         registration = await self._register_project()
         for problem in self.layered.problems:
@@ -260,10 +265,12 @@ class RunningDaemon:
 
     def _describe_damage(self) -> list[str]:
         """Return descriptions of what was damaged, and was set aside and replaced."""
-        return [*self.damage_reports, *self._children.problems, *self._store.problems]
+        return [*self.damage_reports, *self._children.problems, *self._store.problems, *self._audit.problems]
 
     async def _reload(self) -> ReloadedSettings:
-        return msgspec.convert(reload_settings(self.options, self.layered, self._events), ReloadedSettings)
+        reloaded = reload_settings(self.options, self.layered, self._events)
+        await self._audit.record_settings(self.layered.values)
+        return msgspec.convert(reloaded, ReloadedSettings)
 
     def _publish_log_records(self, logs: Bus) -> None:
         """Publish every log record on the `logs` bus, from any thread."""

@@ -35,9 +35,11 @@ from rookery.daemon.services.workspaces import SETUP, WorkspacesService, sandbox
 from rookery.daemon.settings.schema import Settings
 from rookery.files.just.run import JustRunner
 from rookery.guard.approvals import Approvals
+from rookery.guard.audit.log import AuditLimits, AuditLog
 from rookery.guard.server import KIND
 from rookery.guard.subject import Key, Subject
 from rookery.operations.agents import AgentOperations
+from rookery.operations.audit import AuditOperations
 from rookery.operations.daemon import DaemonOperations, DaemonServices
 from rookery.operations.guard import GuardOperations
 from rookery.operations.operation import BoundOperation, bind_operations
@@ -96,8 +98,10 @@ class Composition:
         # Complete once all services exist; routes and tools are made from it after that.
         operations: list[BoundOperation[Any]] = []
         spawner.find_workspace = find_home
+        limits = settings.audit
+        self.audit = AuditLog(state, AuditLimits(limits.calls, limits.days, limits.limit))
         self.projects = Projects(store, Git(spawner), events)
-        self.approvals = Approvals(store, digests=digests or {})
+        self.approvals = Approvals(store, digests=digests or {}, record=self.audit.record)
         self.workspaces = WorkspacesService(settings, state, store, spawner, events, self.projects, self.approvals)
         agent_toolsets = frozenset(name.strip() for name in settings.agents.toolsets.split(","))
         workspaces = self.workspaces.tools
@@ -128,6 +132,7 @@ class Composition:
                     and folder.resolve() != self.gateway.lookup.project_of(folder).resolve()
                 ),
             ),
+            self.audit,
         )
         self.configs = OpenCodeConfigApprovals(self.approvals, self.projects, self.workspaces.workspaces, read_jsonc)
         git, just = Git(spawner), JustRunner(spawner)
@@ -197,6 +202,8 @@ class Composition:
             PluginOperations(self.plugins.plugins),
             DaemonOperations(daemon_services),
             GuardOperations(self.approvals, events, self._list_subjects, self._on_decision),
+            AuditOperations(self.audit),
+            record=self.audit.record,
         )
         app_services = api.AppServices(
             workspaces=self.workspaces.tools,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
+from rookery.guard.audit.records import RecordDecision, ignore_decision
 from rookery.guard.records import Approval, By, State
 from rookery.guard.seal import Seal, compute_mark
 from rookery.guard.subject import Key, Subject
@@ -37,11 +38,16 @@ class Approvals:
     """
 
     def __init__(
-        self, store: Store, clock: Clock = SYSTEM_CLOCK, digests: Mapping[str, str] = MappingProxyType({})
+        self,
+        store: Store,
+        clock: Clock = SYSTEM_CLOCK,
+        digests: Mapping[str, str] = MappingProxyType({}),
+        record: RecordDecision = ignore_decision,
     ) -> None:
         self._store = store
         self._clock = clock
         self._digests = digests
+        self._record = record
         self._logged_digests: set[tuple[Key, str]] = set()
         self._seal = Seal.for_store(store.path)
         self._approvals: Mapping[Key, list[Approval]] | None = None
@@ -64,6 +70,7 @@ class Approvals:
             self._logged_digests.add((subject.key, subject.sha256))
             text = "approved by digest: %s %s of %s (%s, named in %s)"
             logger.info(text, subject.kind, subject.name, subject.place, subject.sha256, source)
+            self._record_decision("approved", subject.key, "digest", subject.digest, source)
         return source
 
     async def may_be_approved(self, key: Key, content: str) -> bool:
@@ -125,10 +132,13 @@ class Approvals:
 
     async def forget(self, place: str) -> list[Key]:
         """Withdraw all approvals of the main checkout at `place`, and return their keys; its registration is kept."""
-        keys = [key for key in await self._get_all() if key.place == place]
+        approvals = await self._get_all()
+        keys = [key for key in approvals if key.place == place]
         if keys:
             await self._change(lambda db: db.execute("DELETE FROM approvals WHERE place = ?", (place,)))
             logger.info("revoked with the project %s: %s", place, ", ".join(f"{key.kind} {key.name}" for key in keys))
+        for key in keys:
+            self._record_decision("revoked", key, "removing", _list_digests(approvals[key]))
         return keys
 
     async def approve(self, subject: Subject, digest: str, by: By = "terminal") -> None:
@@ -144,16 +154,30 @@ class Approvals:
         row = (*subject.key, digest, subject.text, self._clock.wall(), by)
         await self._change(lambda db: db.execute("INSERT OR REPLACE INTO approvals VALUES (?, ?, ?, ?, ?, ?, ?)", row))
         logger.info("approved by %s: %s %s of %s (%s)", by, subject.kind, subject.name, subject.place, digest[:12])
+        self._record_decision("approved", subject.key, by, digest, subject.source)
 
     async def revoke(self, key: Key) -> bool:
         """Withdraw all approvals of a name; return whether there were any."""
-        if not (await self._get_all()).get(key):
+        approvals = (await self._get_all()).get(key)
+        if not approvals:
             return False
         await self._change(
             lambda db: db.execute("DELETE FROM approvals WHERE (kind, place, name) = (?, ?, ?)", tuple(key))
         )
         logger.info("revoked: %s %s of %s", key.kind, key.name, key.place)
+        self._record_decision("revoked", key, "person", _list_digests(approvals))
         return True
+
+    async def record_all(self) -> None:
+        """Record all approvals, for a history that begins after they were given."""
+        for approval in await self.list():
+            self._record_decision("approved", approval.key, approval.by, approval.digest, time=approval.at)
+
+    def _record_decision(
+        self, verdict: str, key: Key, by: str, digest: str, source: str = "", time: float | None = None
+    ) -> None:
+        detail = {**key._asdict(), "digest": digest, "by": by, "source": source}
+        self._record("approval", verdict, workspace=key.place, detail=detail, time=time)
 
     async def _get_all(self) -> Mapping[Key, list[Approval]]:
         """Return all approvals, from memory if possible; none if the store cannot be read."""
@@ -172,9 +196,12 @@ class Approvals:
     async def _change(self, edit: Callable[[_Db], T]) -> T:
         """Run `edit` in a transaction, and seal the result. Approvals that fail the seal are deleted first."""
 
+        lost: list[Approval] = []
+
         def run(db: _Db) -> T:
             sealed = _read_sealed_rows(db)
             if not self._matches_seal(db, sealed):
+                lost.extend(Approval(*row) for row in _read_approval_rows(db))
                 db.execute("DELETE FROM approvals")
                 db.execute("INSERT OR REPLACE INTO approval_losses VALUES (?)", (self._clock.wall(),))
                 sealed = _read_sealed_rows(db)
@@ -190,6 +217,8 @@ class Approvals:
                 self._approvals = None
                 self._change_count += 1
             await self._get_all()
+        for approval in lost:
+            self._record_decision("revoked", approval.key, "damage", approval.digest)
         return result
 
     def _load(self, db: _Db) -> Mapping[Key, list[Approval]]:
@@ -223,6 +252,10 @@ class Approvals:
     # Defined last, because the name hides the type `list`.
     async def list(self) -> list[Approval]:
         return [approval for approvals in (await self._get_all()).values() for approval in approvals]
+
+
+def _list_digests(approvals: Sequence[Approval]) -> str:
+    return " ".join(approval.digest for approval in approvals)
 
 
 def _folder_entry(path: str) -> str:

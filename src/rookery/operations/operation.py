@@ -14,6 +14,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar, get_args, get_type_
 
 import msgspec
 
+from rookery.guard.audit.records import RecordDecision, ignore_decision
 from rookery.guard.terminal import require_person, require_socket
 from rookery.operations.results import Binary, EventResult, TextResult
 from rookery.system.errors import RookeryError
@@ -162,6 +163,7 @@ class Declaration:
     socketio: str | None
     python: str | None
     absent: Mapping[Interface, str]
+    is_setting: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,15 +180,41 @@ class Operation:
 
 @dataclass(frozen=True)
 class BoundOperation(Generic[P]):
-    """An operation with the services that it runs on."""
+    """An operation with the services that it runs on. `record` records refusals, and changes of settings."""
 
     operation: Operation
     owner: Any
+    record: RecordDecision = ignore_decision
 
     async def run(self, caller: Caller, arguments: P) -> Any:
         """Run the operation, if the caller may."""
-        await authorize(self.operation, caller)
-        return await self.operation.method(self.owner, caller, arguments)
+        try:
+            await authorize(self.operation, caller)
+        except RookeryError as error:
+            self._record(caller, arguments, "operation", "denied", {"why": error.message})
+            raise
+        result = await self.operation.method(self.owner, caller, arguments)
+        if self.operation.declared.is_setting:
+            self._record(caller, arguments, "setting", "changed", {})
+        return result
+
+    def _record(
+        self, caller: Caller, arguments: P, event: Literal["operation", "setting"], verdict: str, more: dict[str, str]
+    ) -> None:
+        given = msgspec.structs.asdict(arguments)
+        name, tool = (value if isinstance(value := given.get(key), str) else "" for key in ("name", "tool"))
+        is_server = self.operation.name.startswith("server.")
+        workspace = caller.scope or caller.directory
+        self.record(
+            event,
+            verdict,
+            principal=caller.principal.name,
+            workspace=given.get("workspace") or (str(workspace) if workspace is not None else None),
+            session=caller.session,
+            server=name if is_server else None,
+            tool=tool or None,
+            detail={"operation": self.operation.name, "name": "" if is_server else name, **more},
+        )
 
 
 def operation(
@@ -201,16 +229,18 @@ def operation(
     socketio: str | None = None,
     python: str | None = None,
     absent: Mapping[Interface, str] | None = None,
+    is_setting: bool = False,
 ) -> Callable[[F], F]:
     """Declare a method as an operation.
 
     `changes` says whether it changes anything, `cancellable` whether it ends when its client disconnects. `absent` has
-    the reason for each interface without the operation.
+    the reason for each interface without the operation. With `is_setting` each success is a record of the audit.
     """
 
     def declare(method: F) -> F:
+        without = dict(absent or {})
         declared = Declaration(
-            access, refusal, changes, cancellable, time_limit, rest, mcp, socketio, python, dict(absent or {})
+            access, refusal, changes, cancellable, time_limit, rest, mcp, socketio, python, without, is_setting
         )
         vars(method)["declaration"] = declared
         return method
@@ -245,9 +275,9 @@ def _select_json_result(result: Any) -> Any:
     return kind
 
 
-def bind_operations(*groups: object) -> list[BoundOperation[Any]]:
+def bind_operations(*groups: object, record: RecordDecision = ignore_decision) -> list[BoundOperation[Any]]:
     """Return the operations of these instances, each bound to its instance."""
-    return [BoundOperation(operation, group) for group in groups for operation in list_operations(type(group))]
+    return [BoundOperation(operation, group, record) for group in groups for operation in list_operations(type(group))]
 
 
 async def authorize(operation: Operation, caller: Caller) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from rookery.operations.agents import AgentOperations
+from rookery.operations.audit import AuditOperations
 from rookery.operations.daemon import DaemonOperations
 from rookery.operations.guard import GuardOperations
 from rookery.operations.operation import BoundOperation, Operation, list_operations
@@ -32,6 +33,7 @@ GROUPS: tuple[type[Any], ...] = (
     PluginOperations,
     DaemonOperations,
     GuardOperations,
+    AuditOperations,
 )
 
 

@@ -39,7 +39,10 @@ T = TypeVar("T")
 
 
 class Store:
-    """The SQLite file of the daemon. `problems` lists what the user has to know about it, for status and doctor."""
+    """An SQLite file of the daemon. `problems` lists what the user has to know about it, for status and doctor.
+
+    `schema` is the folder of its migrations, by default that of the daemon's main store.
+    """
 
     def __init__(
         self,
@@ -48,6 +51,7 @@ class Store:
         clock: Clock = SYSTEM_CLOCK,
         busy_seconds: float = 5.0,
         is_owner: Callable[[], bool] = lambda: True,
+        schema: Path | None = None,
     ) -> None:
         self.path = path
         # Called before a replaced file is written again: it may belong to another daemon.
@@ -58,7 +62,7 @@ class Store:
         self._clock = clock
         self._busy_seconds = busy_seconds
         # Read once: an update of the package must not change the schema of the running program.
-        self._migrations = _migrations()
+        self._migrations = _migrations(SCHEMA if schema is None else schema)
         self._thread: ThreadPoolExecutor | None = None
         # Used by the store's thread only.
         self._db: sqlite3.Connection | None = None
@@ -323,7 +327,7 @@ def _version(db: sqlite3.Connection) -> int:
 
 def newest_version() -> int:
     """Return the newest schema version that this program knows."""
-    return _migrations()[-1][0]
+    return _migrations(SCHEMA)[-1][0]
 
 
 def peek_version(path: Path) -> int | None:
@@ -336,9 +340,9 @@ def peek_version(path: Path) -> int | None:
     return int.from_bytes(header[60:64], "big") if header.startswith(MAGIC) else None
 
 
-def _migrations() -> list[tuple[int, str, str]]:
+def _migrations(schema: Path) -> list[tuple[int, str, str]]:
     """Return the number, the name and the script of each migration."""
-    files = sorted(SCHEMA.glob("????_*.sql"))
+    files = sorted(schema.glob("????_*.sql"))
     return [(int(file.name[:4]), file.stem[5:], file.read_text(encoding="utf-8")) for file in files]
 
 

@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
+from rookery.guard.audit.records import AuditFilter
 from rookery.operations.servers import signin
-from tests.support.gateway.gateway import start_gateway
+from tests.support.gateway.gateway import Gateway, start_gateway
 from tests.support.mcp.caller import HANDSHAKE, MODERN, failure, told, words
 from tests.support.mcp.oauth import browse, follow, start_oauth_servers
 from tests.support.requirements import requirement
@@ -16,6 +17,13 @@ pytestmark = pytest.mark.anyio
 ADMIN = "/mcp?toolsets=admin"
 
 
+async def list_audited(gateway: Gateway) -> list[tuple[str | None, str]]:
+    """Return the server and the verdict of each sign-in in the audit."""
+    page = await gateway.parts.audit.find(AuditFilter(events=frozenset({"sign-in"})), 100)
+    return [(record.server, record.verdict) for record in page.records]
+
+
+@requirement("guard.audit.record")
 @requirement("hub.signin.flow")
 async def test_the_owner_signs_in_and_out_by_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signin, "_REPORT_SECONDS", 0.05)
@@ -34,6 +42,7 @@ async def test_the_owner_signs_in_and_out_by_tools(monkeypatch: pytest.MonkeyPat
         assert oauth.issuer.tokens and not [token for token in oauth.issuer.tokens if token in str(admin.heard)]
         out = told(await admin.call("server_logout", {"name": "far"}))
         assert out == {"name": "far", "removed": True, "revoked": True}
+        assert await list_audited(gateway) == [("far", "granted"), ("far", "removed")]
 
 
 @requirement("hub.signin.flow")
@@ -49,4 +58,5 @@ async def test_a_sign_in_by_tools_is_cancelled_and_limited() -> None:
         assert told(await admin.call("server_cancel_login", {"name": "far"})) == {"name": "far"}
         # The wait has begun either before the sign-in was cancelled, or after it was forgotten.
         assert failure(await waiting) in ("sign-in-failed", "invalid-input")
+        assert await list_audited(gateway) == [("far", "cancelled")]
         assert "server_login_redirect" not in {tool["name"] for tool in await admin.listed("tools")}

@@ -211,7 +211,7 @@ async def start_gateway(
         made.tokens.add(OWNERS, OWNER)
         for folder in projects:
             await made.projects.add(folder)
-        for service in (made.workspaces, made.files, made.gateway, made.upkeep):
+        for service in (made.audit, made.workspaces, made.files, made.gateway, made.upkeep):
             await service.start()
             stack.push_async_callback(service.stop)
 

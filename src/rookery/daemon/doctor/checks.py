@@ -80,6 +80,7 @@ async def all_checks() -> list[Check]:
         check_daemon(state),
         *check_tasks(),
         *check_notify(layered),
+        *check_audit(),
         check_ports(),
         check_disk(state),
         check_inotify(),
@@ -157,6 +158,17 @@ def _running_daemon() -> dict[str, Any] | None:
         return None
 
 
+def check_audit() -> Iterator[Check]:
+    """Check the audit of a running daemon: whether it is written, and was not changed from outside."""
+    if (daemon := _running_daemon()) is None:
+        return
+    problems = [problem for problem in daemon["problems"] if "audit" in problem]
+    for problem in problems:
+        yield Check("audit", "warning", problem, "free space if the disk is full; see: rookery guard audit --verify")
+    if not problems:
+        yield Check("audit", "ok", "written")
+
+
 def check_ports() -> Check:
     """Check that 127.0.0.1 can be bound; containers and firewalls have been seen to forbid it."""
     try:
@@ -227,6 +239,7 @@ def check_inotify() -> Check:
 def check_modes(state: Path) -> Iterator[Check]:
     """Check for secrets that others could read, and for a state folder that others could write."""
     secrets = [paths.token_file(state), paths.runtime_file(state), paths.store_file(state), paths.log_file(state)]
+    secrets += [paths.audit_file(state), paths.audit_key_file(state)]
     for path in [state, *secrets]:
         try:
             status = path.stat() if path == state else path.lstat()

@@ -1,5 +1,6 @@
 """The gateway as a service of the daemon: servers, policy, views and endpoints."""
 
+import functools
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,12 +14,15 @@ from rookery.api.endpoint.selection import ViewSelector
 from rookery.daemon.lifecycle import follow_bus
 from rookery.daemon.lookup import WorkspaceLookup
 from rookery.daemon.settings.schema import GatewaySettings, ServerSettings
+from rookery.gateway.audit import NO_RECORDER, CallRecorder
 from rookery.gateway.elicitation import ParkedCalls
 from rookery.gateway.hooks import Hooks
 from rookery.gateway.provider import CatalogProvider
 from rookery.gateway.rules import Switches, ToolPolicy
 from rookery.gateway.search.view import ViewSearch, list_search_tools
 from rookery.guard.approvals import Approvals
+from rookery.guard.audit.log import AuditLog
+from rookery.guard.audit.records import RecordDecision
 from rookery.guard.policy import Policy, Rule, read_rules
 from rookery.guard.server import definition_content, server_key, server_subject
 from rookery.guard.subject import Key, Subject
@@ -36,6 +40,7 @@ from rookery.upstreams.config.permissions import PermissionEntry, Permissions
 from rookery.upstreams.config.sources import ServerConfig
 from rookery.upstreams.connect import Connector
 from rookery.upstreams.hub import Hub
+from rookery.upstreams.oauth.credentials import SignInTarget
 from rookery.upstreams.oauth.manager import SignInManager
 from rookery.upstreams.pool import ServerPool
 from rookery.upstreams.sandbox import ServerSandboxes
@@ -75,6 +80,10 @@ def check_rules(config: ServerConfig) -> ServerConfig:
     return msgspec.structs.replace(config, problems=[*config.problems, *problems])
 
 
+def _record_sign_in(record: RecordDecision, target: SignInTarget, verdict: str, why: str) -> None:
+    record("sign-in", verdict, server=target.name, detail={"why": why})
+
+
 def make_search_toolset(search: ViewSearch) -> CatalogProvider:
     return search_toolset(search.find)
 
@@ -106,7 +115,9 @@ class GatewayService:
         operations: Sequence[BoundOperation[Any]],
         shares: Shares,
         sandboxes: ServerSandboxes | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
+        self._recorder: CallRecorder = audit if audit is not None else NO_RECORDER
         self._operations = operations
         self._shares = shares
         self.hooks = Hooks()
@@ -129,6 +140,8 @@ class GatewayService:
         if server_settings.proxy == "environment":
             self._proxies = ProxySettings.from_environment(os.environ)
         signins = SignInManager(state, spawner, self._proxies)
+        if audit is not None:
+            signins.on_ended = functools.partial(_record_sign_in, audit.record)
         connector = Connector(
             spawner,
             self.client,
@@ -161,6 +174,7 @@ class GatewayService:
             info,
             self.parked_calls,
             self._shares,
+            self._recorder,
         )
         toolsets = frozenset(toolset.name for toolset in self._make_toolsets(None, None, ViewSearch()))
         router = self._router = EndpointRouter(

@@ -436,6 +436,29 @@ class SandboxSettings(msgspec.Struct, frozen=True):
     ] = "refuse"
 
 
+class AuditSettings(msgspec.Struct, frozen=True):
+    calls: Annotated[
+        bool,
+        Meta(
+            description="Whether calls are recorded in the [audit](../guide/security.md#the-audit). Approvals, "
+            "sign-ins and changes of settings always are."
+        ),
+    ] = True
+    days: Annotated[
+        Annotated[float, Meta(gt=0, le=36500)],
+        Meta(
+            description="How many days calls are kept in the audit. Approvals and other decisions have no such limit."
+        ),
+    ] = 90.0
+    limit: Annotated[
+        Bytes,
+        Meta(
+            description="How many bytes of calls the audit may hold, and how many of decisions; beyond that, the "
+            "oldest records are removed first."
+        ),
+    ] = 268_435_456
+
+
 class EndpointSettings(msgspec.Struct, frozen=True):
     first_port: Annotated[
         Annotated[int, Meta(ge=1, le=65535)],
@@ -496,6 +519,7 @@ class Settings(msgspec.Struct, frozen=True):
     notify: NotifySettings = NotifySettings()
     agents: AgentSettings = AgentSettings()
     sandbox: SandboxSettings = SandboxSettings()
+    audit: AuditSettings = AuditSettings()
     endpoints: EndpointSettings = EndpointSettings()
     files: FileSettings = FileSettings()
     just: JustSettings = JustSettings()

@@ -251,6 +251,7 @@ class ServerOperations:
             "error of the new one say whether it is connected. server_define adds a server permanently.",
             forbid_unknown=True,
         ),
+        is_setting=True,
     )
     async def add(self, caller: Caller, arguments: AddServer) -> dict[str, ListedServer]:
         """Add a server until Rookery stops, and connect it; returns the records of all servers."""
@@ -319,6 +320,7 @@ class ServerOperations:
             destructive=True,
             forbid_unknown=True,
         ),
+        is_setting=True,
     )
     async def define(self, caller: Caller, arguments: DefineServer) -> WrittenServer:
         """Write a server to a file permanently; returns the file, and the record of the server with this name."""
@@ -341,6 +343,7 @@ class ServerOperations:
             destructive=True,
             forbid_unknown=True,
         ),
+        is_setting=True,
     )
     async def remove(self, caller: Caller, arguments: OneServer) -> RemovedServer:
         """Remove a server: one that was added while running, or its entry in the file that defines it."""
@@ -388,6 +391,7 @@ class ServerOperations:
             "Enable an MCP server, or those of its tools that match `tool`, and return the server. Survives restarts.",
             forbid_unknown=True,
         ),
+        is_setting=True,
     )
     async def enable(self, caller: Caller, arguments: SwitchServer) -> ListedServer:
         """Enable a server, or those of its tools that match `tool`; survives restarts."""
@@ -402,6 +406,7 @@ class ServerOperations:
             destructive=True,
             forbid_unknown=True,
         ),
+        is_setting=True,
     )
     async def disable(self, caller: Caller, arguments: SwitchServer) -> ListedServer:
         """Disable a server, or those of its tools that match `tool`; survives restarts."""

@@ -53,6 +53,14 @@ def token_file(state: Path) -> Path:
     return state / "token"
 
 
+def audit_file(state: Path) -> Path:
+    return state / "audit.db"
+
+
+def audit_key_file(state: Path) -> Path:
+    return state / "audit.key"
+
+
 def log_file(state: Path) -> Path:
     return state / "logs" / "daemon.jsonl"
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from rookery.system.errors import RookeryError
 from rookery.system.process.spawn import Spawner
@@ -30,13 +31,20 @@ from rookery.wire.http_client.proxy import ProxySettings
 LOGIN_SECONDS = 300.0
 
 
+SignInVerdict = Literal["granted", "failed", "cancelled", "removed"]
+
+
 @dataclass
 class LoginAttempt:
-    """One login, running or ended. `on_granted` is called with its result."""
+    """One login, running or ended.
+
+    `on_granted` is called with its result, and `on_ended` in any case, with how it ended and why.
+    """
 
     helper: HelperProcess
     request: HelperRequest
     on_granted: Callable[[GrantResult], None]
+    on_ended: Callable[["SignInVerdict", str], None]
     steps: list[SignInStep] = field(default_factory=list[SignInStep])
 
     def __post_init__(self) -> None:
@@ -87,7 +95,12 @@ class LoginAttempt:
             assert isinstance(outcome, GrantResult)
             self.on_granted(outcome)
         except RookeryError as error:
+            self.on_ended("failed", error.message)
             return error
+        except asyncio.CancelledError:
+            self.on_ended("cancelled", self._cancel_reason or "")
+            raise
+        self.on_ended("granted", "")
         return None
 
     def _on_message(self, message: SignInStep | BrowserPrompt | RedirectReply) -> None:
@@ -109,6 +122,8 @@ class SignInManager:
 
     def __init__(self, folder: Path, spawner: Spawner, proxies: ProxySettings) -> None:
         self.on_changed: SignInCallback = lambda subject, stays: None
+        # Called when a login has ended or a sign-in was removed, with the reason of a failure.
+        self.on_ended: Callable[[SignInTarget, SignInVerdict, str], None] = lambda target, verdict, why: None
         self._folder, self._spawner, self._proxies = folder, spawner, proxies
         self._grants = GrantStore(folder / "sign-in")
         self._credentials: dict[tuple[SignInTarget, Terms], Credentials] = {}
@@ -172,7 +187,10 @@ class SignInManager:
 
         request = self._build_request(credentials, "login", seconds)
         self._attempts[credentials.target] = attempt = LoginAttempt(
-            HelperProcess(self._spawner, self._folder, self._proxies), request, on_granted
+            HelperProcess(self._spawner, self._folder, self._proxies),
+            request,
+            on_granted,
+            lambda verdict, why: self.on_ended(credentials.target, verdict, why),
         )
         return attempt
 
@@ -199,6 +217,7 @@ class SignInManager:
         request = self._build_request(credentials, "revoke")
         # Removed here first: even if the revocation fails, the tokens are not used any more.
         credentials.remove_grant()
+        self.on_ended(credentials.target, "removed", "")
         self._notify(credentials.target, keep_connection=False)
         try:
             outcome = await self._send(request)

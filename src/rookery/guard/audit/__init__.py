@@ -1,0 +1,1 @@
+"""The audit: who called which tool when, and what the user decided."""
