@@ -13,6 +13,7 @@ import click
 
 from rookery.cli import output
 from rookery.cli.groups import SuggestingGroup
+from rookery.cli.guard.audit import audit, write_history
 from rookery.cli.guard.scan import scan
 from rookery.cli.options import json_option, no_start_option
 from rookery.cli.output import Column, visible
@@ -146,17 +147,24 @@ def _json(value: object) -> str:
 
 @click.group(cls=SuggestingGroup, epilog="\b\nExamples:\n  rookery guard list\n  rookery guard approve\n")
 def guard() -> None:
-    """Approvals of content from repositories, and scans of definitions."""
+    """Approvals of content from repositories, scans of definitions, and the audit."""
 
 
 guard.add_command(scan)
+guard.add_command(audit)
 
 
-@guard.command("list", epilog="\b\nExamples:\n  rookery guard list\n  rookery guard list --json\n")
+@guard.command("list", epilog="\b\nExamples:\n  rookery guard list\n  rookery guard list --history\n")
+@click.option(
+    "--history", is_flag=True, help="List all decisions: who approved or revoked what, when, by which content."
+)
 @json_option
 @no_start_option
-def list_(as_json: bool, no_start: bool) -> None:
-    """List waiting and approved items."""
+def list_(history: bool, as_json: bool, no_start: bool) -> None:
+    """List waiting and approved items, or all decisions about them."""
+    if history:
+        write_history(as_json=as_json, start=not no_start)
+        return
     data = connection.call("GET", "/api/guard/approvals", start=not no_start)
     if as_json:
         output.write_json(data)
