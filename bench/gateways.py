@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from .harness import user_environment
@@ -55,15 +56,21 @@ def echo_over_http(home: Path) -> Generator[str]:
 
 
 @contextlib.contextmanager
-def rookery(home: Path, upstreams: Mapping[str, Upstream]) -> Generator[Gateway]:
-    """Run the real daemon with its default settings, on a repository of its own."""
+def rookery(
+    home: Path,
+    upstreams: Mapping[str, Upstream],
+    variables: Mapping[str, str] = MappingProxyType({}),
+    permission: Mapping[str, str] = MappingProxyType({}),
+) -> Generator[Gateway]:
+    """Run the real daemon on a repository of its own, by default with its default settings and no rules for tools."""
     with tempfile.TemporaryDirectory(dir=home, prefix="rookery-") as folder:
         base = Path(folder)
         config, state, project = base / "config", base / "state", base / "project"
-        env = user_environment(base, ROOKERY_HOME=str(state), XDG_CONFIG_HOME=str(config))
+        env = user_environment(base, ROOKERY_HOME=str(state), XDG_CONFIG_HOME=str(config), **variables)
         (config / "rookery").mkdir(parents=True)
         entries = {name: _entry(upstream) for name, upstream in upstreams.items()}
-        (config / "rookery" / "mcp.json").write_text(json.dumps({"servers": entries}), encoding="utf-8")
+        written = {"servers": entries, "permission": dict(permission)}
+        (config / "rookery" / "mcp.json").write_text(json.dumps(written), encoding="utf-8")
         subprocess.run(["git", "init", "--quiet", str(project)], check=True, env=env)
         argv = [_ROOKERY, "up", str(project), "--port", "{port}"]
         with running(Server(argv, "/api/health", base, env)) as process:

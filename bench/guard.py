@@ -1,12 +1,14 @@
-"""The scanner: how many poisoned definitions it finds, how many ordinary ones it flags, and how long it takes."""
+"""The guard: what it costs a call, how many poisoned definitions the scanner finds, how many others, and how fast."""
 
 import hashlib
 import json
 import math
 import os
+import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,15 @@ from rookery.guard.scan.definition import Definition
 from rookery.guard.scan.findings import ScanReport
 from rookery.guard.scan.scanner import Scanner
 
-from .harness import Bar
+from .contest import CLIENTS, TROUBLE, Effort, Target, measure_by_turns, skip, warm_up
+from .gateways import echo, echo_over_http, rookery
+from .harness import Bar, ratio
 
+# Settings that switch off what the guard does for a call. Without rules there is no policy.
+_OFF = {"ROOKERY_AUDIT_CALLS": "false"}
+_RULES = {"*": "allow", "echo__other_*": "deny", "echo__echo": "allow"}
+_GUARDED, _BARE = "guarded", "bare"
+_COST = "guard.audit.cost"
 _ROW = "guard.scan.measured"
 _ROOT = Path(__file__).resolve().parents[1]
 # A labelled set as JSON lines with id, label (poisoned or benign), category, name, description and inputSchema. It is
@@ -31,6 +40,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def run() -> Iterable[Bar]:
+    yield _measure_calls(Effort())
     yield Bar("guard.scan.seconds", _time(), "<=", 1.0)
     path = _find_corpus()
     if path is None:
@@ -46,6 +56,39 @@ def run() -> Iterable[Bar]:
     _measure("part set aside", unseen)
     yield Bar("guard.scan.recall", recall, ">=", 0.95, requirement=_ROW)
     yield Bar("guard.scan.flagged", flagged, "<=", 0.005, requirement=_ROW)
+
+
+def _measure_calls(effort: Effort) -> Bar:
+    """Compare calls with rules and audit with calls without them, over both upstream transports and in both eras.
+
+    The worst of the four counts. Over stdio the CPU time is that of the daemon and of the server.
+    """
+    worst: list[float] = []
+    with tempfile.TemporaryDirectory(prefix="rookery-bench-") as folder, ExitStack() as stack:
+        home = Path(folder)
+        try:
+            for upstream in (echo("stdio", "1"), stack.enter_context(echo_over_http(home))):
+                worst += _compare(home, upstream, effort)
+        except TROUBLE as error:
+            skip("guard", error)
+            return Bar("guard.call.cpu", None, "<=", 1.15, requirement=_COST)
+    return Bar("guard.call.cpu", max(worst), "<=", 1.15, requirement=_COST)
+
+
+def _compare(home: Path, upstream: str | Sequence[str], effort: Effort) -> list[float]:
+    with ExitStack() as stack:
+        gateways = {
+            _GUARDED: stack.enter_context(rookery(home, {"echo": upstream}, permission=_RULES)),
+            _BARE: stack.enter_context(rookery(home, {"echo": upstream}, variables=_OFF)),
+        }
+        targets = {
+            f"{name} {era}": Target(gateway, era, "echo", gateway.single_server)
+            for name, gateway in gateways.items()
+            for era in gateway.eras
+        }
+        results = measure_by_turns(warm_up(targets, effort), CLIENTS, effort)
+        eras = gateways[_BARE].eras
+    return [ratio(results, f"{_GUARDED} {era}", f"{_BARE} {era}", "cpu") for era in eras]
 
 
 def _find_corpus() -> Path | None:
