@@ -80,7 +80,7 @@ class BoulderWorkspaces:
 
     async def run(self, workspace: str, task: str) -> tuple[bool, str]:
         """Run a just task; return whether it succeeded, and how it failed."""
-        tasks = await self._files.tasks(Path(workspace))
+        tasks = await self._files.tasks(Path(workspace), limited=False)
         result = await tasks.run(task, (), None, _decline, None)
         return result.ok, f"fails with {result.exit_code}" if result.ending == "ended" else "exceeded its time limit"
 
