@@ -1,7 +1,8 @@
 """A stdio server of the handshake era that misbehaves as its options and the called tools request.
 
 --revision R          the revision that it accepts     --framing content-length
---discover W          its reaction to the modern probe: error (default), silent, exit
+--discover W          its reaction to the modern probe: error (default), silent, exit; fatal: it ends at the next
+                       message, deaf: it answers nothing more
 --list W              ok (default), pages, loop, endless, silent
 --banner TEXT         printed before anything else     --exit CODE TEXT    ends at once, TEXT on stderr
 --mute                reads, and never responds
@@ -147,7 +148,10 @@ def hear(message: Any) -> None:
     method, id_ = message.get("method"), message.get("id")
     params: dict[str, Any] = message.get("params") or {}
     told.append(method or f"answer {id_}")
-    if method == "server/discover":
+    if told[0] == "server/discover" and len(told) > 1 and given.discover in ("fatal", "deaf"):
+        if given.discover == "fatal":
+            sys.exit("I have not been greeted")
+    elif method == "server/discover":
         if given.discover == "exit":
             sys.exit("I want to be greeted first")
         if given.discover == "error":

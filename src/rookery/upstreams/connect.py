@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import rookery
 from rookery.gateway.relay import answer_roots
@@ -24,7 +24,7 @@ from rookery.upstreams.errors import UserActionRequired, approval_required
 from rookery.upstreams.oauth.manager import SignInManager
 from rookery.upstreams.sandbox import ServerSandboxes, explain_refusal
 from rookery.wire.client.client import Client
-from rookery.wire.client.connect import Era, connect_client
+from rookery.wire.client.connect import Era, EraChoice, connect_client
 from rookery.wire.client.encode import ClientIdentity
 from rookery.wire.client.inflight import HandleNotification
 from rookery.wire.client.stdio import ServerProgram, StdioTransport
@@ -148,8 +148,16 @@ class ConnectionOpener:
         """The workspace that the server works for, None if it serves all of them."""
         return None if self.checkout is None or self.definition.is_app_wide else self.directory
 
-    async def open(self, known_era: Era | None, on_notification: HandleNotification) -> tuple[Client, Era]:
-        """Connect, and return the client and its era. Raise `UserActionRequired` if the user must act first."""
+    async def open(
+        self,
+        known_era: Era | None,
+        on_notification: HandleNotification,
+        only: Literal["modern", "handshake"] | None = None,
+    ) -> tuple[Client, Era]:
+        """Connect, and return the client and its era. Raise `UserActionRequired` if the user must act first.
+
+        With `only`, connect in this era or not at all.
+        """
         # Checked right before the start: a script may have changed since it was approved.
         if not await self.connector.is_approved(self.definition, self.checkout):
             raise approval_required(self.definition.name)
@@ -161,8 +169,13 @@ class ConnectionOpener:
             )
 
         newer, older = self.connector.channels(self.definition, self.directory, self.errors)
+        # Each connection to a local server is a process, and in the handshake one can ask clients of both eras.
+        preferred: EraChoice = "prefer-handshake" if self.definition.kind == "local" else "prefer-modern"
+        older = older if only is None else None
         try:
-            return await connect_client(make_client, newer, fallback=older, known_era=known_era)
+            return await connect_client(
+                make_client, newer, fallback=older, known_era=known_era, choice=only or preferred
+            )
         except RookeryError as error:
             challenges = [
                 channel.challenge for channel in (newer, older) if channel is not None and channel.challenge is not None

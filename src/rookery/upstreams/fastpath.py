@@ -37,7 +37,7 @@ class ServerFastPath:
         self.answers_questions = client.modern and not call.client.modern
 
     def is_valid(self) -> bool:
-        return self._server.client is self._client and not self._server.is_disconnected
+        return self._server.has_client(self._client) and not self._server.is_disconnected
 
     def send(self, arguments: Raw, sent: PostedRequest) -> bool:
         if not self._server.limiter.try_enter(_ANY_CALLER):

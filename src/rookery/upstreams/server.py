@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Raw
 
@@ -26,6 +26,7 @@ from rookery.upstreams.config.redact import build_redactor
 from rookery.upstreams.connect import ConnectionOpener, Connector
 from rookery.upstreams.errors import RequiredAction, UserActionRequired
 from rookery.upstreams.fastpath import NOT_STARTED, ServerFastPath, StartedCall, find_fast_path
+from rookery.upstreams.other_era import OtherEra
 from rookery.upstreams.starts import StartQueue
 from rookery.wire.client.client import Client
 from rookery.wire.client.connect import ConnectionState, Era, ReconnectingClient
@@ -284,6 +285,9 @@ class Server:
         self._tasks = TaskSet(f"server {definition.name}")
         known_era = stored.era if stored is not None else None
         self._connection = ReconnectingClient(self._connect, self._state_changed, known_era=known_era)
+        self._other_era = OtherEra(
+            definition.name, self._open_other_era, self.redactor.clean, has_root=self._opener.root is not None
+        )
         self._starts = starts or StartQueue()
         self._is_urgent = False
         self._connected_at = 0.0
@@ -301,7 +305,7 @@ class Server:
         self._watchers = ResourceSubscriptions(self.redactor.warn)
         self._idle_timer = IdleTimer(definition.idle_seconds, self._is_busy, self._on_idle)
         self.touch = self._idle_timer.touch
-        self._liveness = LivenessCheck(self._tasks, lambda: bool(self.limiter.running), self._connection.fail)
+        self._liveness = LivenessCheck(self._tasks, lambda: bool(self.limiter.running), self._fail)
 
     # Interface for views
 
@@ -312,6 +316,10 @@ class Server:
     @property
     def client(self) -> Client | None:
         return self._connection.connected
+
+    def has_client(self, client: Client) -> bool:
+        """Return whether `client` is connected to this server."""
+        return client is self._connection.connected or client is self._other_era.connected
 
     @property
     def is_starting(self) -> bool:
@@ -345,7 +353,10 @@ class Server:
 
     def fast_path(self, call: Call, params: Mapping[str, Any]) -> ServerFastPath | None:
         """Return the fast path for calls like `call`, or None if there is none."""
-        return find_fast_path(self, self.client, call, params)
+        client = self._connection.connected
+        if client is not None and self._other_era.is_needed(call, client, self._connection.era):
+            client = self._other_era.connected
+        return find_fast_path(self, client, call, params)
 
     async def handle(
         self, call: Call, params: Mapping[str, Any], started: StartedCall = NOT_STARTED
@@ -357,10 +368,10 @@ class Server:
         try:
             if self.is_disconnected and sent is None:  # it may have been disconnected while this call waited
                 raise RookeryError("server-unavailable", "it is disconnected", f"rookery mcp connect {self.name}")
-            client = client or self._connection.connected or await self._get_client()
+            client = client or await self._find_client(call)
             return await Relay(call, self._opener.root).call(client, params, sent)
         except RookeryError as error:
-            self._liveness.on_call_failed(error, self._connection.connected)
+            self._liveness.on_call_failed(error, client or self._connection.connected)
             if client is not None and error.code == "needs-auth":
                 error = self._on_refused(client, error)
             raise self.redactor.clean_error(error, f'MCP server "{self.name}": ') from None
@@ -386,8 +397,10 @@ class Server:
 
     def watch(self, watcher: object, uris: frozenset[str]) -> None:
         """Replace the resources that `watcher` is subscribed to."""
-        if self._watchers.set(watcher, uris) and (client := self._connection.connected) is not None:
-            self._tasks.start(self._watchers.subscribe(client), "watch")
+        if self._watchers.set(watcher, uris):
+            for client in (self._connection.connected, self._other_era.connected):
+                if client is not None:
+                    self._tasks.start(self._watchers.subscribe(client), "watch")
 
     # Lifecycle
 
@@ -402,7 +415,7 @@ class Server:
     async def disconnect(self) -> None:
         """Stop the server, and keep it stopped until `connect` is called."""
         self.is_disconnected = True
-        await self._connection.stop()
+        await self._stop_connections()
         self._server_catalog.publish(visible=False)
 
     def retire(self) -> None:
@@ -412,7 +425,7 @@ class Server:
     async def close(self) -> None:
         self._idle_timer.close()
         await self._tasks.close()
-        await self._connection.close()
+        await asyncio.gather(self._connection.close(), self._other_era.close())
 
     async def on_sign_in_changed(self, keep_connection: bool) -> None:
         """Reconnect, if necessary, after the sign-in changed.
@@ -420,7 +433,7 @@ class Server:
         With `keep_connection`, an existing connection is kept.
         """
         if self._connection.connected is not None and not keep_connection:
-            await self._connection.stop()
+            await self._stop_connections()
         elif self.is_disconnected or self._connection.connected is not None or self._required_action is None:
             return  # the next request uses the new sign-in
         self._connection.retry_now()
@@ -435,6 +448,21 @@ class Server:
         """Return the connected client. A start is not delayed by others."""
         self._hurry()
         return await self._connection.get_client()
+
+    async def _find_client(self, call: Call) -> Client:
+        """Return the client for a call, connected: that of the main connection, unless the call needs another era."""
+        main = self._connection.connected or await self._get_client()
+        if self._other_era.is_needed(call, main, self._connection.era):
+            return await self._other_era.get_client(main) or main
+        return main
+
+    async def _fail(self, client: Client, error: RookeryError) -> None:
+        """Disconnect a client that is unusable."""
+        await self._connection.fail(client, error)
+        await self._other_era.fail(client, error)
+
+    async def _stop_connections(self) -> None:
+        await asyncio.gather(self._connection.stop(), self._other_era.stop())
 
     def _hurry(self) -> None:
         self._is_urgent = True
@@ -461,11 +489,22 @@ class Server:
             raise
         return client, era
 
+    async def _open_other_era(self, era: Literal["modern", "handshake"]) -> Client:
+        """Open a second connection, in this era. What it reports of lists and resources counts as well."""
+        async with self._starts.slot(self._other_era, urgent=True):
+            client, _ = await self._opener.open(None, self._server_catalog.on_notification, era)
+        self._tasks.start(self._opener.enable_logs(client), "logs")
+        self._tasks.start(self._watchers.subscribe(client), "watch")
+        if self._connection.era == "modern":
+            self._connection.era = "both"
+            self._on_listed(self)
+        return client
+
     def _on_refused(self, client: Client, error: RookeryError) -> UserActionRequired:
         refusal = self._opener.sign_in_error(error)
         if refusal.blocks_server:
             self._required_action = refusal.status
-            self._tasks.start(self._connection.fail(client, refusal), "refused")
+            self._tasks.start(self._fail(client, refusal), "refused")
         return refusal
 
     def _state_changed(self, state: ConnectionState, error: str | None) -> None:
@@ -514,4 +553,4 @@ class Server:
     def _on_idle(self) -> None:
         if self._connection.connected is not None:
             logger.info("%s was idle for %g s and was stopped", self.name, self.definition.idle_seconds)
-            self._tasks.start(self._connection.stop(), "stop")
+            self._tasks.start(self._stop_connections(), "stop")

@@ -25,7 +25,10 @@ from rookery.wire.protocol import revisions
 from rookery.wire.protocol.messages import UNSUPPORTED_VERSION, WireError
 from rookery.wire.timing import compute_backoff
 
-Era = Literal["modern", "handshake", "sse"]
+# What a server speaks: one era as far as is known, both, or the older HTTP+SSE.
+Era = Literal["modern", "handshake", "both", "sse"]
+# Which era to connect in: this one if the server is known to speak both, or only this one.
+EraChoice = Literal["prefer-modern", "prefer-handshake", "modern", "handshake"]
 
 _PROBE_SECONDS = 5.0
 _TRANSPORT_NAMES = ("Streamable HTTP", "HTTP+SSE")
@@ -42,10 +45,12 @@ async def connect_client(
     *,
     fallback: ClientTransport | None = None,
     known_era: Era | None = None,
+    choice: EraChoice = "prefer-modern",
 ) -> tuple[Client, Era]:
     """Return a connected client and the detected era, which the caller passes as `known_era` the next time.
 
     `fallback` is tried if `transport` fails, unless the server requires credentials or shares no revision with us.
+    Whether a modern server speaks both eras is not found out here.
     """
     # The known era is tried first; the server may have changed since.
     transports = (
@@ -58,7 +63,7 @@ async def connect_client(
         async with asyncio.timeout(seconds):
             if len(transports) == 2:
                 try:
-                    return await _connect_over(client, known_era, fallback)
+                    return await _connect_over(client, known_era, fallback, choice)
                 except (TransportUnsupported, TransportClosed, RookeryError, WireError) as error:
                     if not _may_fall_back(error):
                         raise
@@ -67,7 +72,7 @@ async def connect_client(
                 await client.close()
                 client = make_client(transports[1])
                 known_era = None
-            return await _connect_over(client, known_era, fallback)
+            return await _connect_over(client, known_era, fallback, choice)
     except TimeoutError:
         diagnosis = client.transport.diagnosis()
         await client.close()
@@ -105,32 +110,88 @@ def _describe_failure(error: Exception) -> str:
     return f"{error.message} ({error.code})" if isinstance(error, WireError) else str(error)
 
 
-async def _connect_over(client: Client, known_era: Era | None, fallback: ClientTransport | None) -> tuple[Client, Era]:
+async def _connect_over(
+    client: Client, known_era: Era | None, fallback: ClientTransport | None, choice: EraChoice
+) -> tuple[Client, Era]:
     if client.transport is not fallback and (fallback is not None or known_era != "sse"):
-        return await _connect_streamable(client, known_era)
+        return client, await _connect_streamable(client, known_era, choice)
     await client.open()
     await _initialize(client)
     return client, "sse"
 
 
-async def _connect_streamable(client: Client, known_era: Era | None) -> tuple[Client, Era]:
+async def _connect_streamable(client: Client, known_era: Era | None, choice: EraChoice) -> Era:
+    """Connect in the chosen era, and return what the server speaks, as far as that is known now."""
     await client.open()
-    if known_era != "handshake" and await _discover(client):
-        return client, "modern"
+    if choice == "handshake":
+        await _initialize(client)
+        return "handshake"
+    if known_era == "handshake":
+        return await _connect_handshake(client)
+    if known_era == "both" and choice == "prefer-handshake":
+        if await _try_handshake(client):
+            return "both"
+        known_era = None
+    probe = await _probe(client)
+    if probe == "modern":
+        return "both" if known_era == "both" else "modern"
+    if choice == "modern":
+        raise TransportUnsupported(f"it does not speak {revisions.LATEST}")
+    if probe == "ended":
+        await _reopen(client)
+    return await _connect_handshake(client, was_probed=probe in ("refused", "silent"))
+
+
+async def _connect_handshake(client: Client, *, was_probed: bool = False) -> Era:
     try:
         await _initialize(client)
     except WireError as error:
         # The server started so slowly that it received the first request after we had given it up.
-        if any(revision in revisions.MODERN for revision in _list_supported(error)) and await _discover(client):
-            return client, "modern"
+        is_modern = any(revision in revisions.MODERN for revision in _list_supported(error))
+        if is_modern and await _probe(client) == "modern":
+            return "modern"
         raise
-    return client, "handshake"
+    except (RookeryError, TransportClosed) as error:
+        # Some servers survive the probe, but not the request after it. Where requests have headers, none is lost so.
+        if not was_probed or client.transport.uses_headers or client.transport.close_reason is None:
+            raise
+        logger.debug("a server ended after the era probe, and is started again without it: %s", error)
+        await _reopen(client)
+        await _initialize(client)
+    return "handshake"
 
 
-async def _discover(client: Client) -> bool:
-    """Send server/discover as a modern client does. Any unexpected response means a handshake server."""
+async def _try_handshake(client: Client) -> bool:
+    """Return whether the handshake succeeded. If not, the connection is a new one."""
+    try:
+        await _initialize(client)
+    except (WireError, TransportClosed, TransportUnsupported) as error:
+        logger.debug("a server refused the handshake: %s", error)
+    except RookeryError as error:
+        if error.code == "needs-auth":
+            raise
+        logger.debug("a server refused the handshake: %s", error)
+    else:
+        return True
+    await _reopen(client)
+    return False
+
+
+async def _reopen(client: Client) -> None:
+    """Replace the connection by a new one; a local server is started again."""
+    client.revision = ""
+    await client.transport.close()
+    await client.open()
+
+
+async def _probe(client: Client) -> Literal["modern", "refused", "silent", "ended"]:
+    """Send server/discover as a modern client does, and return whether the server is modern, or else how it took that.
+
+    Any unexpected response counts as a refusal. After the probe the revision is that of the server, or unknown.
+    """
     requested = revisions.LATEST
     seconds = min(_PROBE_SECONDS, client.timeouts.startup / 2)
+    outcome: Literal["refused", "silent", "ended"] = "refused"
     for _ in range(2):
         client.revision = requested
         try:
@@ -142,16 +203,13 @@ async def _discover(client: Client) -> bool:
             if not any(revision in revisions.MODERN for revision in supported):
                 if supported and not any(revision in revisions.HANDSHAKE for revision in supported):
                     raise
-                return False
+                return "refused"
             requested = next(revision for revision in supported if revision in revisions.MODERN)
             continue
         except RookeryError as error:
             if error.code == "needs-auth":
                 raise
-            if error.code == "upstream-failed":
-                # Some servers do not survive a request before the handshake.
-                await client.transport.close()
-                await client.open()
+            outcome = "ended" if error.code == "upstream-failed" else "silent"
             break
         except (TransportUnsupported, msgspec.DecodeError):
             break
@@ -161,9 +219,9 @@ async def _discover(client: Client) -> bool:
         client.instructions = discovered.instructions
         client.info = discovered.meta.get(revisions.META_SERVER, {})
         await client.transport.on_revision_agreed(client.revision)
-        return True
+        return "modern"
     client.revision = ""
-    return False
+    return outcome
 
 
 def _list_supported(error: WireError) -> list[str]:
@@ -254,6 +312,7 @@ class ReconnectingClient:
         self._retry_at = 0.0
         self._error = RookeryError("upstream-failed", "not connected")
         self._closed = False
+        self._skip_probe = False
         self._tasks = TaskSet("mcp connection")
         self._connecting: asyncio.Task[Client | RookeryError] | None = None
         self._closing_tasks: set[asyncio.Task[None]] = set()
@@ -332,8 +391,10 @@ class ReconnectingClient:
         if self._closing_tasks:
             await asyncio.wait(self._closing_tasks)
         try:
-            client, self.era = await self._factory(self.era)
+            client, self.era = await self._factory("handshake" if self._skip_probe and self.era is None else self.era)
         except RookeryError as error:
+            # What blocked the server may have been the era probe: the next attempt is without it.
+            self._skip_probe = error.code == "timeout" and not self._skip_probe
             return self._record_failure(error)
         except Exception as error:
             logger.exception("connecting failed unexpectedly")
