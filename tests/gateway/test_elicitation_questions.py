@@ -55,7 +55,7 @@ async def test_c20_a_question_that_could_be_two_clients_is_refused_and_reaches_n
 @pytest.mark.parametrize("era", ERAS)
 async def test_c20_a_client_that_cannot_be_asked_is_answered_for(era: str) -> None:
     folder = checkout("with space é")
-    async with start_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one", roots=True), folder) as gateway:
         caller = await gateway.caller(view_of(folder), era, able={})
         running, one, request = await held(gateway, caller)
         for number, method in enumerate(QUESTIONS):
@@ -196,7 +196,7 @@ async def test_a_server_is_told_what_this_caller_can_do() -> None:
             for era in ERAS:
                 caller = await gateway.caller("/mcp", era, able=able)
                 await caller.call("one__echo")
-                (one,) = gateway.scripted.of("one")
+                one = gateway.scripted.of("one")[0]
                 assert one.calls("echo")[-1]["params"]["_meta"][key] == able
 
 

@@ -129,7 +129,7 @@ async def test_a_local_server_of_both_eras_is_one_process_once_that_is_known() -
 async def test_a_server_asks_for_roots_in_a_workspace_although_its_client_has_none() -> None:
     folder = checkout()
     with asking_at_a_port() as url:
-        async with start_gateway({"it": {"url": url, "scope": "workspace"}}, folder) as gateway:
+        async with start_gateway({"it": {"url": url, "scope": "workspace", "roots": True}}, folder) as gateway:
             caller = await gateway.old_caller(view_of(folder), able={})
             assert words(await caller.call("it__roots_now")) == folder.resolve().as_uri()
 

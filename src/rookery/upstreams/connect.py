@@ -145,8 +145,13 @@ class ConnectionOpener:
 
     @cached_property
     def root(self) -> Path | None:
-        """The workspace that the server works for, None if it serves all of them."""
-        return None if self.checkout is None or self.definition.is_app_wide else self.directory
+        """The workspace that the server is told as its root, None if it serves all of them, or is not to be told."""
+        definition = self.definition
+        return (
+            self.directory
+            if self.checkout is not None and definition.is_told_root and not definition.is_app_wide
+            else None
+        )
 
     async def open(
         self,

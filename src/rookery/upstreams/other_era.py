@@ -20,7 +20,7 @@ OpenInEra = Callable[[Literal["modern", "handshake"]], Awaitable[Client]]
 
 _ASKED = frozenset(revisions.REQUIRED_CAPABILITIES.values())
 # How often a server that never spoke the other era is tried, until it is connected anew.
-_MAX_ATTEMPTS = 3
+_MAX_ATTEMPTS = 2
 
 logger = logging.getLogger("rookery.mcp.servers")
 

@@ -2,14 +2,19 @@
 
 import json
 import os
+import shlex
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.conformance.suite import NODE
 from tests.support.cli.user import user
-from tests.support.daemon.process import Daemon, rookery, up
-from tests.support.npm.mcp_servers import OFFLINE, everything_at_a_port, on_the_path
+from tests.support.daemon.process import SECONDS, Daemon, rookery, up
+from tests.support.npm.mcp_servers import OFFLINE, everything_at_a_port, installed, on_the_path
 from tests.support.requirements import requirement
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "mcp-servers.md"
@@ -21,6 +26,15 @@ pytestmark = [requirement("hub.cli.add", "hub.cli.verbs"), pytest.mark.timeout(3
 def npm_daemon() -> Iterator[Daemon]:
     """A daemon whose user has installed both servers."""
     running = up(env={"PATH": on_the_path("everything", "filesystem")})
+    yield running
+    assert rookery("down").returncode == 0
+
+
+@pytest.fixture
+def daemon_with_npx(tmp_path: Path) -> Iterator[Daemon]:
+    """A daemon with npx on its PATH: that of the package with Node.js cannot find its own modules."""
+    (tmp_path / "npx").symlink_to(NODE / "lib" / "node_modules" / "npm" / "bin" / "npx-cli.js")
+    running = up(env={"PATH": os.pathsep.join([str(tmp_path), on_the_path()])})
     yield running
     assert rookery("down").returncode == 0
 
@@ -50,6 +64,52 @@ def test_the_filesystem_server_is_added_listed_and_called_as_the_guide_says(npm_
     checked = user("mcp", "check", "--json")
     (judged,) = json.loads(checked.stdout)["servers"]
     assert checked.returncode == 0 and (judged["status"], judged["tools"]) == ("reachable", 14)
+
+
+@requirement("servers.roots.switch")
+def test_the_guides_first_example_works_inside_and_outside_a_project(
+    daemon_with_npx: Daemon,
+) -> None:
+    """The server replaces the folders in its arguments by its roots as soon as it has any."""
+    home = Path(os.environ["HOME"])
+    app = home / "src" / "app"
+    subprocess.run(["git", "init", "-q", str(app)], check=True, timeout=30)
+    (app / "README.md").write_text("An app.\n")
+    (home / "notes").mkdir()
+    (home / "notes" / "todo.txt").write_text("Water the plants.\n")
+    for folder in (home, app):  # where npx finds the package, and fetches nothing
+        (folder / "node_modules").symlink_to(installed("filesystem").parents[1])
+    example = next(line for line in GUIDE.read_text(encoding="utf-8").splitlines() if line.startswith("$ rookery"))
+    _, program, *words = shlex.split(example.replace("~", str(home)))
+    assert program == "rookery" and words[-3:-1] == ["-y", "@modelcontextprotocol/server-filesystem"]
+    assert user(*words).returncode == 0
+    assert user("project", "add", str(app)).returncode == 0
+
+    def read(path: Path, folder: Path) -> tuple[int, str]:
+        done = user("mcp", "call", "files", "read_text_file", f"path={path}", cwd=folder)
+        return done.returncode, done.stdout
+
+    def roots(folder: Path) -> str:
+        return user("mcp", "call", "files", "list_allowed_directories", cwd=folder).stdout
+
+    def switch(**options: Any) -> None:
+        assert user("mcp", "remove", "files").returncode == 0
+        entry = {"command": words[words.index("--") + 1 :]} | options
+        assert user("mcp", "add-json", "files", json.dumps(entry)).returncode == 0
+
+    for folder in (home, app):
+        assert read(home / "notes" / "todo.txt", folder) == (0, "Water the plants.\n")
+        assert roots(folder) == f"Allowed directories:\n{home / 'notes'}\n"
+    switch(roots=True)
+    deadline = time.monotonic() + SECONDS
+    # The server asks for the roots after it has connected.
+    while roots(app) != f"Allowed directories:\n{app}\n" and time.monotonic() < deadline:
+        pass
+    assert read(app / "README.md", app) == (0, "An app.\n")
+    assert read(home / "notes" / "todo.txt", app)[0] == 1
+    assert read(home / "notes" / "todo.txt", home) == (0, "Water the plants.\n")
+    switch(roots=False)
+    assert read(home / "notes" / "todo.txt", app) == (0, "Water the plants.\n")
 
 
 @pytest.mark.parametrize("way", ["local", "remote"])

@@ -241,7 +241,9 @@ class Caller:
             error = {"code": -1, "message": "this client does not know"}
             await self.post({"jsonrpc": "2.0", "id": question["id"], "error": error})
         else:
-            await self.post({"jsonrpc": "2.0", "id": question["id"], "result": await answering(question.get("params", {}))})
+            await self.post(
+                {"jsonrpc": "2.0", "id": question["id"], "result": await answering(question.get("params", {}))}
+            )
 
 
 async def _lines(answer: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:

@@ -139,6 +139,7 @@ def test_our_own_keys_are_understood_in_every_dialect(dialect: Dialect) -> None:
         "framing": "content-length",
         "inherit": True,
         "exclusive": True,
+        "roots": True,
         "calls": 4,
         "queue": 0,
         "idle": 0,
@@ -146,7 +147,7 @@ def test_our_own_keys_are_understood_in_every_dialect(dialect: Dialect) -> None:
     }
     found = one({"command": "x", **ours}, dialect)
     assert (found.scope, found.framing, found.inherit, found.exclusive) == ("session", "content-length", True, True)
-    assert (found.calls, found.queue, found.idle_seconds) == (4, 0, 0)
+    assert (found.calls, found.queue, found.idle_seconds, found.roots) == (4, 0, 0, True)
     assert found.timeouts == Timeouts(1, 5, 0.5)
 
 

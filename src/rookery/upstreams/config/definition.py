@@ -93,6 +93,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     sandbox: ServerSandbox | None = None
     scope: ServerScope = "workspace"
     exclusive: bool = False
+    # None stands for what `is_told_root` says.
+    roots: bool | None = None
     calls: int = 32
     queue: int = 128
     idle_seconds: float = 600.0
@@ -118,6 +120,14 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     def is_shared(self) -> bool:
         """Whether one instance serves several directories, and so belongs to none of them."""
         return self.scope in ("app", "project") and self.source.place == "user"
+
+    @property
+    def is_told_root(self) -> bool:
+        """Whether it is told the workspace as its root. A repository's server is, unless its definition says no.
+
+        The user's own may be for another folder, and some servers replace the folders in their arguments by the root.
+        """
+        return self.roots if self.roots is not None else self.source.place == "project"
 
     def __repr__(self) -> str:
         """Return a text without possible secrets: no arguments, addresses, headers or variables."""

@@ -53,7 +53,7 @@ _ENABLED_KEYS = ("enabled", "disabled")
 # The names of the same setting in different programs.
 _INCLUDED_TOOLS_KEYS = ("enabledTools", "enabled_tools", "includeTools")
 _EXCLUDED_TOOLS_KEYS = ("disabledTools", "disabled_tools", "excludeTools")
-_LIMIT_KEYS = ("timeout", "timeouts", "scope", "exclusive", "calls", "queue", "idle")
+_LIMIT_KEYS = ("timeout", "timeouts", "scope", "exclusive", "roots", "calls", "queue", "idle")
 _KNOWN_KEYS = (
     "type",
     *_LOCAL_KEYS,
@@ -68,7 +68,7 @@ _SCOPES = ("app", "project", "workspace", "session")
 # Without a command and a url, an entry with any of these changes a server of a lower source.
 _OPTION_KEYS = frozenset(_KNOWN_KEYS) - {"type", "command", "args", "url"}
 # The options that have the same name in an entry and a definition, and are taken as they are.
-_PLAIN_OPTIONS = ("framing", "inherit", "sandbox", "scope", "exclusive", "calls", "queue")
+_PLAIN_OPTIONS = ("framing", "inherit", "sandbox", "scope", "exclusive", "roots", "calls", "queue")
 _UNSET = -1.0
 _MAX_UNKNOWN_KEYS = 10
 _MAX_TIMEOUT_SECONDS = 86_400.0
@@ -275,6 +275,7 @@ def _read_options(fields: EntryFields, base: Timeouts, dialect: Dialect) -> dict
         "inherit": fields.boolean("inherit") or False,
         "sandbox": _sandbox(fields),
         "exclusive": fields.boolean("exclusive") or False,
+        "roots": fields.boolean("roots"),
         "calls": fields.integer("calls", 1, 1000, 32),
         "queue": fields.integer("queue", 0, 10_000, 128),
         "idle_seconds": fields.number("idle", 0, _MAX_IDLE_SECONDS, 600),

@@ -66,6 +66,7 @@ def apply_override(definition: Definition, override: EntryOverride) -> Definitio
     changes["written"] = _merge_written(definition, override)
     if from_repository:
         changes["source"] = override.source
+        changes.setdefault("roots", definition.is_told_root)  # the default depends on the source
     return add_digests(msgspec.structs.replace(definition, **changes))
 
 
