@@ -76,6 +76,24 @@ def over_http(home: Path, effort: Effort) -> list[Bar]:
     return [compare_with_best("gateway.http.cpu.fastmcp", crowd, [_FASTMCP], "cpu", 10.0)]
 
 
+def http_path(home: Path, effort: Effort) -> list[Bar]:
+    """Compare a call to a remote server with one to a local one, through the same daemon: its own CPU time alone."""
+    name, wanted = "gateway.http.path", 2.0
+    if not effort.ours:
+        return [Bar(name, None, "<=", wanted, "density.http.path")]
+    with ExitStack() as stack:
+        url = stack.enter_context(echo_over_http(home))
+        gateway = stack.enter_context(rookery(home, {"near": echo("stdio", "1"), "far": url}))
+        targets = {
+            f"{server} {era}": Target(gateway, era, f"{server}{gateway.separator}echo", gateway.all_servers)
+            for era in gateway.eras
+            for server in ("far", "near")
+        }
+        results = measure_by_turns(warm_up(targets, effort), CLIENTS, effort)
+    worst = max(ratio(results, f"far {era}", f"near {era}", "own_cpu") for era in gateway.eras)
+    return [Bar(name, worst, "<=", wanted, "density.http.path")]
+
+
 def many_tools(home: Path, effort: Effort) -> list[Bar]:
     """Measure the latency of a single client for a list of a thousand tools, and for a call of one of them."""
     command = echo("stdio", str(_MANY_TOOLS))
@@ -113,7 +131,7 @@ def sick_servers(home: Path, effort: Effort) -> list[Bar]:
     return [Bar(name, ratio(results, OURS, "side by side", "seconds") if effort.ours else None, "<=", 1.5)]
 
 
-FIGURES = {"stdio": over_stdio, "http": over_http, "many": many_tools, "sick": sick_servers}
+FIGURES = {"stdio": over_stdio, "http": over_http, "path": http_path, "many": many_tools, "sick": sick_servers}
 
 
 def _has_child(target: Target, answer: str) -> None:

@@ -49,11 +49,19 @@ class Load:
         return report
 
     def measure(self, amount: int | float) -> Sample:
-        """Make calls, and return wall-clock seconds and CPU seconds per call, and the median duration."""
-        before = tree_cpu(self.target)
+        """Make calls, and return wall-clock seconds and CPU seconds per call, and the median duration.
+
+        `own_cpu` is without that of the target's children.
+        """
+        before, own_before = tree_cpu(self.target), cpu_so_far(self.target)
         report = self.call(amount)
-        cpu = tree_cpu(self.target) - before
-        return {"cpu": cpu / report["calls"], "seconds": report["seconds"] / report["calls"], "p50": report["p50"]}
+        cpu, own = tree_cpu(self.target) - before, cpu_so_far(self.target) - own_before
+        return {
+            "own_cpu": own / report["calls"],
+            "cpu": cpu / report["calls"],
+            "seconds": report["seconds"] / report["calls"],
+            "p50": report["p50"],
+        }
 
 
 @contextlib.contextmanager

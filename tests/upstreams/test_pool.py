@@ -10,9 +10,9 @@ from tests.support.daemon.process import alive
 from tests.support.gateway.gateway import Gateway, checkout, start_gateway, view_of, worktree, write
 from tests.support.mcp.caller import MODERN, told
 from tests.support.mcp.client import HttpRequest, HttpResponder, ScriptedHttpServer
+from tests.support.mcp.remote_server import Remote
 from tests.support.mcp.scripted_server import ScriptedServer, ServerScript, all_of, tool
 from tests.support.requirements import requirement
-from tests.upstreams.test_server_faults_remote import Remote
 
 pytestmark = pytest.mark.anyio
 

@@ -25,7 +25,7 @@ _ANY_CALLER = ""
 class ServerFastPath:
     """The fast path of calls that differ only in id and arguments. Valid for the lifetime of one connection."""
 
-    __slots__ = ("_channel", "_client", "_encode", "_server", "answers_questions")
+    __slots__ = ("_channel", "_client", "_encode", "_headers", "_server", "answers_questions")
 
     def __init__(
         self, server: "Server", client: Client, channel: PostingTransport, call: Call, params: Mapping[str, Any]
@@ -34,6 +34,7 @@ class ServerFastPath:
         self._client = client
         self._channel = channel
         self._encode = client.template(call.method, add_caller_meta(call, params, client), call.client.capabilities)
+        self._headers = client.headers(call.method, params)
         self.answers_questions = client.modern and not call.client.modern
 
     def is_valid(self) -> bool:
@@ -45,7 +46,7 @@ class ServerFastPath:
         client = self._client
         number = next(client.request_numbers)
         message = self._encode((number, arguments, number))
-        if sent.post(self._channel, client.in_flight, number, message, client.timeouts.execution):
+        if sent.post(self._channel, client.in_flight, number, message, self._headers, client.timeouts.execution):
             return True
         self._server.limiter.leave(_ANY_CALLER)
         return False
@@ -69,6 +70,7 @@ def find_fast_path(
         or server.is_disconnected
         or server.limiter.exclusive
         or not isinstance(client.transport, PostingTransport)
+        or client.mirrors_arguments(call.method, params)
     ):
         return None
     return ServerFastPath(server, client, client.transport, call, params)

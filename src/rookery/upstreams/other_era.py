@@ -11,7 +11,7 @@ from typing import Literal
 
 from rookery.system.errors import RookeryError
 from rookery.wire.client.client import Client
-from rookery.wire.client.connect import ConnectionState, Era, ReconnectingClient
+from rookery.wire.client.connect import ConnectionState, Era, EraRefused, ReconnectingClient
 from rookery.wire.protocol import revisions
 from rookery.wire.protocol.provider import Call
 
@@ -19,7 +19,7 @@ from rookery.wire.protocol.provider import Call
 OpenInEra = Callable[[Literal["modern", "handshake"]], Awaitable[Client]]
 
 _ASKED = frozenset(revisions.REQUIRED_CAPABILITIES.values())
-# How often a server that never spoke the other era is tried, until it is connected anew.
+# How often a server that fails in the other era, and never was connected in it, is tried beside a connection.
 _MAX_ATTEMPTS = 2
 
 logger = logging.getLogger("rookery.mcp.servers")
@@ -35,6 +35,7 @@ class OtherEra:
         self._has_root = has_root
         self._era: Literal["modern", "handshake"] = "handshake"
         self._connection = ReconnectingClient(self._connect, self._on_state)
+        self._main: Client | None = None
         # The main connection for which the other era was given up.
         self._refused_beside: Client | None = None
         self._was_connected = False
@@ -58,7 +59,7 @@ class OtherEra:
 
     async def get_client(self, main: Client) -> Client | None:
         """Return the client in the era that `main` does not have. Connect first if necessary; None if that fails."""
-        self._era = "handshake" if main.modern else "modern"
+        self._main, self._era = main, "handshake" if main.modern else "modern"
         connected = self._connection.connected
         if connected is not None and connected.modern is main.modern:
             await self._connection.stop()  # the main connection has changed its era
@@ -70,7 +71,11 @@ class OtherEra:
             return None
 
     async def _connect(self, known: Era | None) -> tuple[Client, Era]:
-        client = await self._open(self._era)
+        try:
+            client = await self._open(self._era)
+        except EraRefused:
+            self._refused_beside = self._main
+            raise
         self._was_connected = True
         return client, self._era
 

@@ -18,8 +18,8 @@ from tests.support.daemon.jobs import as_child
 from tests.support.daemon.process import ROOKERY, SECONDS, Daemon, rookery, wait_dead
 from tests.support.mcp.caller import HANDSHAKE
 from tests.support.mcp.oauth import Issuer, browse, start_oauth_servers
+from tests.support.mcp.remote_server import Remote
 from tests.support.requirements import requirement
-from tests.upstreams.test_server_faults_remote import Remote
 
 pytestmark = [pytest.mark.anyio, requirement("hub.cli.verbs", "hub.signin.flow")]
 

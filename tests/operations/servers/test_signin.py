@@ -9,8 +9,8 @@ from rookery.operations.servers import signin
 from tests.support.gateway.gateway import Gateway, start_gateway
 from tests.support.mcp.caller import HANDSHAKE, MODERN, failure, told, words
 from tests.support.mcp.oauth import browse, follow, start_oauth_servers
+from tests.support.mcp.remote_server import Remote
 from tests.support.requirements import requirement
-from tests.upstreams.test_server_faults_remote import Remote
 
 pytestmark = pytest.mark.anyio
 

@@ -14,9 +14,9 @@ from tests.support.gateway.gateway import OWNERS, Gateway, start_gateway, write
 from tests.support.mcp.caller import HANDSHAKE, MODERN, failure, told, words
 from tests.support.mcp.client import HttpRequest, HttpResponder, ScriptedHttpServer, within_limit
 from tests.support.mcp.oauth import Issuer, browse, follow, start_oauth_servers
+from tests.support.mcp.remote_server import Remote
 from tests.support.mcp.scripted_server import text
 from tests.support.requirements import requirement
-from tests.upstreams.test_server_faults_remote import Remote
 
 pytestmark = pytest.mark.anyio
 

@@ -321,15 +321,17 @@ class Client:
         )
         # Without headers there is no session that could be lost.
         return (
-            self._request_with_renewal(*arguments) if self.transport.uses_headers else self._request(*arguments, posted)
+            self._request_with_renewal(posted, *arguments)
+            if self.transport.uses_headers
+            else self._request(*arguments, posted)
         )
 
-    async def _request_with_renewal(self, *arguments: *_RequestArguments) -> Raw:
+    async def _request_with_renewal(self, posted: PostedRequest | None, *arguments: *_RequestArguments) -> Raw:
         """Send a request, and send it once more in a new session if the server has lost the session."""
         method = arguments[0]
         renewals = self._renewal_count
         try:
-            return await self._request(*arguments)
+            return await self._request(*arguments, posted)
         except SessionLost:
             # The server did nothing of it, so it can be repeated. No other failure allows that.
             pass
@@ -361,7 +363,7 @@ class Client:
                 writer = self._writer
                 progress = listener is not None and bool(listener.caller)
                 message = writer.request(number, method, params, with_progress=progress, capabilities=capabilities)
-                headers = writer.headers(method, params) if self.transport.uses_headers else _NO_HEADERS
+                headers = self.headers(method, params)
                 with self.in_flight.begin(number, seconds, remaining, listener):
                     response = await self.transport.request(number, message, headers)
         except TimeoutError:
@@ -388,6 +390,14 @@ class Client:
     ) -> RequestTemplate:
         """Return a template for requests like this one, which are sent by posting."""
         return self._writer.template(method, params, capabilities=capabilities)
+
+    def headers(self, method: str, params: Mapping[str, Any]) -> Mapping[str, str]:
+        """Return the headers of requests like this one, for a transport that has them."""
+        return self._writer.headers(method, params) if self.transport.uses_headers else _NO_HEADERS
+
+    def mirrors_arguments(self, method: str, params: Mapping[str, Any]) -> bool:
+        """Return whether the headers of such requests depend on their arguments."""
+        return self.transport.uses_headers and self._writer.mirrors_arguments(method, params)
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         await self._send_one_way(

@@ -39,6 +39,10 @@ logger = logging.getLogger("rookery.mcp.client")
 _STABLE_SECONDS = 10.0
 
 
+class EraRefused(RookeryError):
+    """The server does not speak the only era in which it was to be connected."""
+
+
 async def connect_client(
     make_client: Callable[[ClientTransport], Client],
     transport: ClientTransport,
@@ -81,6 +85,8 @@ async def connect_client(
         ) from None
     except (TransportClosed, TransportUnsupported, WireError) as error:
         await client.close()
+        if choice in ("modern", "handshake") and not isinstance(error, TransportClosed):
+            raise EraRefused("upstream-failed", f"cannot connect: {_describe_failure(error)}") from None
         diagnosis = "" if isinstance(error, WireError) else client.transport.diagnosis()
         message = f"cannot connect: {tried}{_describe_failure(error)}"
         raise RookeryError("upstream-failed", message, diagnosis) from None

@@ -84,6 +84,10 @@ class MessageWriter:
         number, arguments = (b'"%b"' % placeholder.encode() for placeholder in (_NUMBER, _ARGUMENTS))
         return message.replace(b"%", b"%%").replace(number, b"%d").replace(arguments, b"%b").__mod__
 
+    def mirrors_arguments(self, method: str, params: Mapping[str, Any]) -> bool:
+        """Return whether arguments of such requests are repeated in headers, which so differ with the arguments."""
+        return self.modern and method == "tools/call" and str(_decode_if_raw(params.get("name"))) in self._mirrored
+
     def headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
         """Return the headers by which a modern message can be routed. A handshake has none."""
         if not self.revision or method == "initialize":

@@ -6,12 +6,14 @@ HTTP+SSE has one stream for the server's messages, and POSTs for the client's.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from rookery.system.tasks import TaskSet
 from rookery.wire.client.remote import (
     EVENT_STREAM,
+    PostedHttp,
     RemoteTransport,
     TransportBroken,
     describe_error,
@@ -23,12 +25,13 @@ from rookery.wire.client.transport import (
     HandleLoss,
     HandleMessage,
     PendingResponses,
+    ResponseWaiter,
     SessionLost,
     TransportClosed,
     TransportUnsupported,
 )
 from rookery.wire.http_client.connection import HttpResponse
-from rookery.wire.http_client.request import HttpRequestWriter, strip_userinfo
+from rookery.wire.http_client.request import HttpOrigin, HttpRequestWriter, strip_userinfo
 from rookery.wire.http_client.sse import ServerSentEvent, SseParser
 from rookery.wire.protocol import revisions
 from rookery.wire.protocol.messages import Message, RequestId, Response, WireError, decode_messages
@@ -38,6 +41,7 @@ _UNSUPPORTED_STATUSES = frozenset({400, 404, 405, 406, 410, 415, 501}) | frozens
 
 logger = logging.getLogger("rookery.mcp.http")
 
+_JSON = b"application/json"
 _ACCEPT = {"Accept": f"application/json, {EVENT_STREAM}", "Content-Type": "application/json"}
 _RETRY_SECONDS = 1.0
 _LONGEST_PAUSE = 60.0
@@ -45,6 +49,9 @@ _MAX_RESUMPTIONS = 20
 _STREAM_OPEN_SECONDS = 1.0
 _RETRY_STATUSES = (408, 429)
 _ENDPOINT_SECONDS = 10.0
+# A larger body is read by a task, which limits it.
+_LARGE_BYTES = 131_072
+_MAX_POSTED_HEADS = 256
 
 
 def interpret_http_error(
@@ -82,6 +89,9 @@ class HttpTransport(RemoteTransport):
         self._stream_task: asyncio.Task[None] | None = None
         self._last_problem = ""
         self._unsolicited_count = 0
+        self._posted: dict[RequestId, _PostedRequest] = {}
+        # Encoded once for each object with headers, of which every fast path has its own.
+        self._posted_heads: dict[int, _PostedHead] = {}
         self.strays = 0
 
     async def open(self, on_message: HandleMessage, on_lost: HandleLoss) -> None:
@@ -121,11 +131,57 @@ class HttpTransport(RemoteTransport):
                         self._session_id = None
                         response.discard_rest()
 
+    def post(self, id_: RequestId, message: bytes, waiter: ResponseWaiter, headers: Mapping[str, str]) -> bool:
+        authorization = self.credentials.header() if self.credentials is not None else None
+        given = (authorization, self._session_id, self._revision)
+        head = self._posted_heads.get(id(headers))
+        if head is None or head.headers is not headers or head.given != given:
+            sent = self._headers(headers)
+            if authorization is not None:
+                sent["Authorization"] = authorization
+            try:
+                head = _PostedHead(headers, given, self._requests.write_head("POST", sent))
+            except ValueError:
+                return False
+            if len(self._posted_heads) >= _MAX_POSTED_HEADS:
+                self._posted_heads.clear()
+            self._posted_heads[id(headers)] = head
+        posted = _PostedRequest(self, id_, message, headers, authorization, waiter)
+        if not posted.start(b"%bContent-Length: %d\r\n\r\n%b" % (head.encoded, len(message), message)):
+            return False
+        self._posted[id_] = posted
+        return True
+
+    # Called by a request that was posted
+
+    @property
+    def request_origin(self) -> HttpOrigin:
+        return self._requests.origin
+
+    def start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return self._tasks.start(work, "request")
+
+    def forget_posted(self, id_: RequestId) -> None:
+        self._posted.pop(id_, None)
+
+    def forget(self, id_: RequestId) -> None:
+        if (posted := self._posted.pop(id_, None)) is not None:
+            posted.close()
+
     async def request(self, id_: RequestId, message: bytes, headers: Mapping[str, str]) -> Response:
-        """Send a request and return its response. Resume a stream that ends before the response."""
-        parser = SseParser()
+        return await self.complete(id_, message, headers, SseParser(), None)
+
+    async def complete(
+        self,
+        id_: RequestId,
+        message: bytes,
+        headers: Mapping[str, str],
+        parser: SseParser,
+        posted: PostedHttp | None,
+    ) -> Response:
+        """Send a request, unless it was `posted`, and return its response. Resume a stream that ends before it."""
         try:
-            if (response := await self._post(message, headers, parser, id_)) is not None:
+            if (response := await self._post(message, headers, parser, id_, posted)) is not None:
                 return response
         except TransportBroken:
             if parser.last_id is None:
@@ -148,7 +204,7 @@ class HttpTransport(RemoteTransport):
     async def send(self, message: bytes, headers: Mapping[str, str]) -> None:
         await self._post(message, headers, SseParser(), None)
 
-    def _dispatch(self, messages: list[Message], id_: RequestId | None) -> Response | None:
+    def dispatch(self, messages: list[Message], id_: RequestId | None) -> Response | None:
         """Return the response with this id, and dispatch all messages before it."""
         for message in messages:
             self._unsolicited_count += id_ is None
@@ -161,14 +217,19 @@ class HttpTransport(RemoteTransport):
         return None
 
     async def _post(
-        self, message: bytes, headers: Mapping[str, str], parser: SseParser, id_: RequestId | None
+        self,
+        message: bytes,
+        headers: Mapping[str, str],
+        parser: SseParser,
+        id_: RequestId | None,
+        posted: PostedHttp | None = None,
     ) -> Response | None:
-        """Post a message, and return the response with this id, if it arrives."""
+        """Post a message, unless it was, and return the response with this id, if it arrives."""
         # Only a handshake has no headers of its own. It belongs to no session and creates one.
         is_handshake = id_ is not None and not headers
         try:
             sent_headers = {} if is_handshake else self._headers(headers)
-            with await self.exchange(self._requests, "POST", sent_headers, message) as response:
+            with await self.exchange(self._requests, "POST", sent_headers, message, posted) as response:
                 if is_handshake and response.status < 400:
                     self._session_id = response.header(b"mcp-session-id")
                 if response.status == 202 or response.status == 204:
@@ -189,7 +250,7 @@ class HttpTransport(RemoteTransport):
                 ) is not None:
                     self._last_problem = str(failure) or self._last_problem
                     raise failure
-            return self._dispatch(decode_messages(body), id_)
+            return self.dispatch(decode_messages(body), id_)
         except WireError as error:
             raise TransportClosed(f"the response is not a valid message: {error.message}") from None
         except OSError as error:
@@ -222,17 +283,23 @@ class HttpTransport(RemoteTransport):
     ) -> Response | None:
         """Read a stream until it ends or the response with this id arrives."""
         while chunk := await http_response.next():
-            for event in parser.feed(chunk):
-                if event.type != "message" or not event.data:
-                    continue
-                try:
-                    messages = decode_messages(event.data)
-                except WireError:
-                    self.strays += 1
-                    continue
-                if (response := self._dispatch(messages, id_)) is not None:
-                    http_response.discard_rest()
-                    return response
+            if (response := self.read_chunk(chunk, parser, id_)) is not None:
+                http_response.discard_rest()
+                return response
+        return None
+
+    def read_chunk(self, chunk: bytes, parser: SseParser, id_: RequestId | None) -> Response | None:
+        """Return the response with this id in a chunk of a stream, and dispatch the messages before it."""
+        for event in parser.feed(chunk):
+            if event.type != "message" or not event.data:
+                continue
+            try:
+                messages = decode_messages(event.data)
+            except WireError:
+                self.strays += 1
+                continue
+            if (response := self.dispatch(messages, id_)) is not None:
+                return response
         return None
 
     async def _keep_stream_open(self, opened: asyncio.Event) -> None:
@@ -259,6 +326,134 @@ class HttpTransport(RemoteTransport):
         if self._session_id is not None:
             headers["Mcp-Session-Id"] = self._session_id
         return headers
+
+
+class _PostedHead(NamedTuple):
+    """The head of requests that are posted: their headers, what else it depends on, and how it is encoded."""
+
+    headers: Mapping[str, str]
+    given: tuple[str | None, str | None, str]
+    encoded: bytes
+
+
+class _PostedRequest:
+    """A request that was sent without a task. A result that arrives as usual is passed on in the same turn.
+
+    Anything else is left to a task: errors, redirects, large bodies, and streams that break.
+    """
+
+    __slots__ = (
+        "_authorization",
+        "_headers",
+        "_id",
+        "_message",
+        "_parser",
+        "_response",
+        "_task",
+        "_transport",
+        "_waiter",
+    )
+
+    def __init__(
+        self,
+        transport: HttpTransport,
+        id_: RequestId,
+        message: bytes,
+        headers: Mapping[str, str],
+        authorization: str | None,
+        waiter: ResponseWaiter,
+    ) -> None:
+        self._transport = transport
+        self._id = id_
+        self._message = message
+        self._headers = headers
+        self._authorization = authorization
+        self._waiter = waiter
+        self._parser: SseParser | None = None
+        self._response: HttpResponse | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, request: bytes) -> bool:
+        """Send the request. Return False, without any effect, if no connection is free."""
+        transport = self._transport
+        self._response = transport.http.try_post(transport.request_origin, request, self._on_change)
+        return self._response is not None
+
+    def close(self) -> None:
+        """Close the connection unless the response was complete, and end the task."""
+        if self._task is not None:
+            self._task.cancel()
+        elif self._response is not None:
+            self._response.on_change = None
+            self._response.close()
+
+    def _on_change(self) -> None:
+        try:
+            self._read()
+        except Exception as error:
+            # Nothing may stop the connection, which reads on.
+            logger.debug("a response is read by a task: %s", error)
+            self._continue_in_task()
+
+    def _read(self) -> None:
+        response, transport = self._response, self._transport
+        if response is None or (response.status == 0 and response.error is None):
+            return
+        if response.status != 200 or response.error is not None:
+            self._continue_in_task()
+            return
+        # Comparing the bytes first is faster.
+        is_json = response.headers.get(b"content-type") == _JSON
+        if self._parser is None and not is_json and response.media_type == EVENT_STREAM:
+            self._parser = SseParser()
+        if self._parser is not None:
+            message = transport.read_chunk(response.take(), self._parser, self._id)
+            if message is not None:
+                response.on_change = None
+                response.discard_rest()
+                self._finish(message)
+            elif response.complete:
+                self._continue_in_task()
+        elif response.complete:
+            message = transport.dispatch(decode_messages(response.take()), self._id)
+            if message is None:
+                self._fail(TransportClosed("the response ended before it was complete"))
+            else:
+                self._finish(message)
+        elif response.unread_bytes > _LARGE_BYTES:
+            self._continue_in_task()
+
+    def _finish(self, message: Response) -> None:
+        self._transport.forget_posted(self._id)
+        self._transport.challenge = None
+        if not self._waiter.done():
+            self._waiter.set_result(message)
+
+    def _fail(self, error: Exception) -> None:
+        self._transport.forget_posted(self._id)
+        if not self._waiter.done():
+            self._waiter.set_exception(error)
+
+    def _continue_in_task(self) -> None:
+        assert self._response is not None
+        self._response.on_change = None
+        if self._task is None:
+            self._task = self._transport.start_task(self._continue(self._response))
+
+    async def _continue(self, response: HttpResponse) -> None:
+        if response.status == 0 and response.error is not None:
+            error = response.error
+            kind = TransportBroken if isinstance(error, OSError) else TransportClosed
+            self._fail(kind(describe_error(error) if isinstance(error, OSError) else str(error)))
+            return
+        try:
+            message = await self._transport.complete(
+                self._id, self._message, self._headers, self._parser or SseParser(), (response, self._authorization)
+            )
+        except Exception as error:
+            self._fail(error)
+        else:
+            self._finish(message)
 
 
 @dataclass

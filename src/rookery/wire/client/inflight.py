@@ -300,10 +300,16 @@ class PostedRequest(InFlightRequest):
         raise NotImplementedError
 
     def post(
-        self, transport: PostingTransport, in_flight: InFlightRequests, number: int, message: bytes, seconds: float
+        self,
+        transport: PostingTransport,
+        in_flight: InFlightRequests,
+        number: int,
+        message: bytes,
+        headers: Mapping[str, str],
+        seconds: float,
     ) -> bool:
         """Send the request without waiting. Return False, without any effect, if that is not possible."""
-        if not transport.post(number, message, self):
+        if not transport.post(number, message, self, headers):
             return False
         due = in_flight.compute_due(seconds)
         super().__init__(in_flight, number, seconds, due, self)

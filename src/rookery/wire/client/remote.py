@@ -17,6 +17,10 @@ _FOLLOWED_STATUSES = (307, 308)
 _MAX_REDIRECTS = 5
 
 
+# The response of a request that was sent without a task, and its Authorization header.
+PostedHttp = tuple[HttpResponse, str | None]
+
+
 class TransportBroken(TransportClosed):
     """The connection broke. The lost data may be available over a new one."""
 
@@ -49,14 +53,20 @@ class RemoteTransport:
     uses_headers: bool = field(default=True, init=False)
 
     async def exchange(
-        self, requests: HttpRequestWriter, method: str, headers: Mapping[str, str], body: bytes | None = None
+        self,
+        requests: HttpRequestWriter,
+        method: str,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        posted: PostedHttp | None = None,
     ) -> HttpResponse:
         """Send one request, and once more if credentials were refused and there are new ones.
 
-        Redirects are followed only within the origin, so our headers and messages go to no other server.
+        Redirects are followed only within the origin, so our headers and messages go to no other server. A request
+        that was `posted` is not sent again without such a reason.
         """
-        sent = self.credentials.header() if self.credentials is not None else None
-        response = await self._send(requests, method, headers, body, sent)
+        first, sent = posted or (None, self.credentials.header() if self.credentials is not None else None)
+        response = await self._send(requests, method, headers, body, sent, first)
         self.challenge = read_challenge(response)
         if self.challenge is not None and self.credentials is not None:
             # The server did nothing of the refused request.
@@ -74,15 +84,17 @@ class RemoteTransport:
         headers: Mapping[str, str],
         body: bytes | None,
         authorization: str | None,
+        first: HttpResponse | None = None,
     ) -> HttpResponse:
         if authorization is not None:
             headers = {**headers, "Authorization": authorization}
         # These methods are idempotent.
         idempotent = method in ("GET", "DELETE")
         for _ in range(_MAX_REDIRECTS):
-            response = await self.http.send(
+            response = first or await self.http.send(
                 requests.origin, requests.write(method, headers, body), idempotent=idempotent
             )
+            first = None
             response.url = requests.url
             location = response.header(b"location")
             if response.status not in _FOLLOWED_STATUSES or not location:

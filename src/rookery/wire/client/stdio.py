@@ -224,7 +224,7 @@ class StdioTransport:
             await outbox.wait_for_space()
             self._check_open()
 
-    def post(self, id_: RequestId, message: bytes, waiter: ResponseWaiter) -> bool:
+    def post(self, id_: RequestId, message: bytes, waiter: ResponseWaiter, headers: Mapping[str, str]) -> bool:
         if self.close_reason is not None or self._write_buffer is None:
             return False
         if not self._write_buffer.post(self._frame(message), at_once=not self._pending):

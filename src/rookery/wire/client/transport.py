@@ -41,14 +41,16 @@ class ResponseWaiter(Protocol):
 class PostingTransport(Protocol):
     """A transport that can send a request without a task that waits for the response."""
 
-    def post(self, id_: RequestId, message: bytes, waiter: ResponseWaiter) -> bool:
+    def post(self, id_: RequestId, message: bytes, waiter: ResponseWaiter, headers: Mapping[str, str]) -> bool:
         """Send a request now, and pass its response to `waiter` until `forget` is called.
 
         Return False if the request cannot be sent now.
         """
         ...
 
-    def forget(self, id_: RequestId) -> None: ...
+    def forget(self, id_: RequestId) -> None:
+        """Stop waiting for the response of a request that was posted."""
+        ...
 
 
 class ClientTransport(Protocol):

@@ -164,6 +164,21 @@ class HttpClient:
                     raise
         return await (await self._connect(origin, proxy)).send(request)
 
+    def try_post(self, origin: HttpOrigin, request: bytes, on_change: Callable[[], None]) -> HttpResponse | None:
+        """Send a request now over a kept connection; return None, without any effect, if there is none.
+
+        See `HttpClientConnection.post`. The caller closes the response.
+        """
+        if self._proxies is not None and not origin.tls and self._proxies.find(origin) is not None:
+            return None  # the request would have to be written for the proxy
+        idle = self._idle.get(origin)
+        while idle:
+            connection = idle.pop()
+            if not connection.transport.is_closing() and connection.idle_until > self._loop.time():
+                return connection.post(request, on_change)
+            connection.abort()
+        return None
+
     async def close(self) -> None:
         """Close all connections, which ends every running request."""
         self._closed = True

@@ -53,6 +53,7 @@ class HttpResponse:
         "complete",
         "error",
         "headers",
+        "on_change",
         "status",
         "url",
     )
@@ -66,6 +67,8 @@ class HttpResponse:
         # Whether nothing more will arrive: the response is complete, or broken off by `error`.
         self.complete = False
         self.error: Exception | None = None
+        # Called instead of waking a reader, whenever something has arrived or the response has ended.
+        self.on_change: Callable[[], None] | None = None
         self._source = source
         # The unread part of the body: mostly one piece, which is not copied.
         self._body: bytes | bytearray = b""
@@ -110,6 +113,15 @@ class HttpResponse:
             if self.complete:
                 return b""
             await self._wait_for_data()
+        return self.take()
+
+    @property
+    def unread_bytes(self) -> int:
+        """How many bytes of the body have arrived and were not read."""
+        return len(self._body)
+
+    def take(self) -> bytes:
+        """Return what has arrived of the body since the last piece was read, without waiting."""
         piece, self._body = bytes(self._body), b""
         return piece
 
@@ -157,7 +169,9 @@ class HttpResponse:
 
     def wake(self) -> None:
         """Wake the reader that waits for data."""
-        if self._waiter is not None:
+        if self.on_change is not None:
+            self.on_change()
+        elif self._waiter is not None:
             if not self._waiter.done():
                 self._waiter.set_result(None)
             self._waiter = None
@@ -197,16 +211,26 @@ class HttpClientConnection(asyncio.Protocol):
         """Send a request and return the response once its head has arrived. Cancellation closes the connection."""
         if self.transport.is_closing():
             raise HttpBroken("the server closed the connection immediately")
-        self._response = response = HttpResponse(self)
+        response = self.post(request, None)
         self._head_future = head = self._loop.create_future()
-        self._head_complete = self._reusable = self._ends_with_connection = False
-        self._head_bytes = self._bare_bytes = 0
-        self.transport.write(request)
         try:
             await head
         except BaseException:
             self.abort()
             raise
+        return response
+
+    def post(self, request: bytes, on_change: Callable[[], None] | None) -> HttpResponse:
+        """Send a request now, and return its response, of which nothing has arrived yet.
+
+        `on_change` is called whenever something arrives. The status is 0 until the head is complete.
+        """
+        self._response = response = HttpResponse(self)
+        response.on_change = on_change
+        self._head_future = None
+        self._head_complete = self._reusable = self._ends_with_connection = False
+        self._head_bytes = self._bare_bytes = 0
+        self.transport.write(request)
         return response
 
     # Called by the response

@@ -53,15 +53,20 @@ class HttpRequestWriter:
 
     def write(self, method: str, headers: Mapping[str, str], body: bytes | None = None) -> bytes:
         """Return a whole request. `headers` replace fixed headers of the same name."""
+        head = self.write_head(method, headers)
+        if body is None:
+            return b"%b\r\n" % head
+        return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
+
+    def write_head(self, method: str, headers: Mapping[str, str]) -> bytes:
+        """Return the head of such a request, without its end and the length of its body."""
         key = (method, *headers)
         if (head := self._heads.get(key)) is None:
             head = self._head(method, headers)
         if _UNSAFE.search("".join(headers.values())):
             raise ValueError("the value of a header must not contain a line break")
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()]).encode()
-        if body is None:
-            return b"%b%b\r\n" % (head, lines)
-        return b"%b%bContent-Length: %d\r\n\r\n%b" % (head, lines, len(body), body)
+        return b"%b%b" % (head, lines)
 
     def at(self, location: str) -> "HttpRequestWriter | None":
         """Return the writer for a redirect to `location`, None if that is another origin or no URL.
