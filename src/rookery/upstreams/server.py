@@ -23,10 +23,9 @@ from rookery.upstreams.catalog import ServerCatalog
 from rookery.upstreams.catalog_store import StoredCatalog
 from rookery.upstreams.config.definition import Definition
 from rookery.upstreams.config.redact import build_redactor
-from rookery.upstreams.connect import ConnectionOpener, Connector
+from rookery.upstreams.connect import ConnectionOpener, Connector, OtherEra
 from rookery.upstreams.errors import RequiredAction, UserActionRequired
 from rookery.upstreams.fastpath import NOT_STARTED, ServerFastPath, StartedCall, find_fast_path
-from rookery.upstreams.other_era import OtherEra
 from rookery.upstreams.starts import StartQueue
 from rookery.wire.client.client import Client
 from rookery.wire.client.connect import ConnectionState, Era, ReconnectingClient
