@@ -138,11 +138,13 @@ async def _connect_streamable(client: Client, known_era: Era | None, choice: Era
         if await _try_handshake(client):
             return "both"
         known_era = None
-    probe = await _probe(client)
+    # Where only the stateless era will do, a server that starts slowly has all the time that it may take.
+    probe = await _probe(client, client.timeouts.startup if choice == "modern" else None)
     if probe == "modern":
         return "both" if known_era == "both" else "modern"
     if choice == "modern":
-        raise TransportUnsupported(f"it does not speak {revisions.LATEST}")
+        kind = TransportUnsupported if probe == "refused" else TransportClosed
+        raise kind(f"it does not speak {revisions.LATEST}, or not now")
     if probe == "ended":
         await _reopen(client)
     return await _connect_handshake(client, was_probed=probe in ("refused", "silent"))
@@ -190,13 +192,13 @@ async def _reopen(client: Client) -> None:
     await client.open()
 
 
-async def _probe(client: Client) -> Literal["modern", "refused", "silent", "ended"]:
+async def _probe(client: Client, max_seconds: float | None = None) -> Literal["modern", "refused", "silent", "ended"]:
     """Send server/discover as a modern client does, and return whether the server is modern, or else how it took that.
 
     Any unexpected response counts as a refusal. After the probe the revision is that of the server, or unknown.
     """
     requested = revisions.LATEST
-    seconds = min(_PROBE_SECONDS, client.timeouts.startup / 2)
+    seconds = min(_PROBE_SECONDS, client.timeouts.startup / 2) if max_seconds is None else max_seconds
     outcome: Literal["refused", "silent", "ended"] = "refused"
     for _ in range(2):
         client.revision = requested
