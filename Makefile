@@ -46,7 +46,7 @@ sys.exit(failed)
 endef
 export SHOW_SETUP
 
-.PHONY: help setup up test test-fast lint types unit soak conformance bench docs lock clean
+.PHONY: help setup up test test-fast lint types unit soak conformance servers bench docs lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
@@ -91,6 +91,9 @@ soak: setup ## The tests that repeat, with their full counts
 
 conformance: setup ## The official MCP conformance suite, one line a set
 	$(BIN)/python -m tests.conformance
+
+servers: setup ## Real MCP servers from npm and PyPI, directly and through the gateway; ONLY="<name> ..." takes some
+	$(BIN)/python -m tests.servers $(ONLY)
 
 bench: setup ## Figures; ONLY=<name> runs bench/<name>.py alone
 	$(BIN)/python -m bench $(ONLY)

@@ -21,7 +21,7 @@ def fetched(name: str, packages: Mapping[str, str]) -> Path:
     folder = folder_of(name)
     modules = folder / "node_modules"
     marks = [modules / package / f".installed-{version}" for package, version in packages.items()]
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not all(mark.exists() for mark in marks):
