@@ -277,7 +277,10 @@ def test_up_tells_which_project_the_folder_is_of_or_that_it_is_of_none(daemon: D
     subprocess.run(["git", "init", "-q", str(app)], check=True, timeout=30)
     registered = rookery("up", "-d", cwd=app)
     (project,) = json.loads(rookery("project", "list", "--json").stdout)
-    assert (registered.returncode, registered.stderr) == (0, f"{app} is the project {project['id']}\n")
+    assert registered.returncode == 0
+    told = registered.stderr.splitlines()
+    assert told[0] == f"{app} is the project {project['id']}"
+    assert told[1].startswith("the MCP server of its main checkout: http://127.0.0.1:") and len(told) == 2
     assert json.loads(rookery("up", "-d", "--json", cwd=app).stdout)["project"] == project["id"]
     none = rookery("up", "-d", cwd=bare)
     assert none.returncode == 0 and none.stderr.startswith(f"no project: {bare} ")

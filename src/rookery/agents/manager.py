@@ -1,7 +1,7 @@
 """The agents of all workspaces: start, stop and query them.
 
 An agent starts when its workspace is opened and ends when it is closed. One that the user stopped stays stopped until
-somebody starts it, also after a restart of the daemon.
+somebody starts it, also after a restart of the daemon. A workspace can also be opened without its agent.
 """
 
 import asyncio
@@ -36,20 +36,26 @@ _SNAPSHOT_SECONDS = 60.0
 
 
 class StoppedAgents:
-    """The workspaces whose agent the user has stopped, identified by the workspace's git folder."""
+    """The workspaces in which no agent is to run, identified by the workspace's git folder.
+
+    Until `start`, it stays so until somebody starts the agent; until `close`, the workspace was opened without one.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def has(self, git_folder: Path) -> bool:
-        row: tuple[int] | None = await self._store.read(
-            lambda db: db.execute("SELECT made FROM stopped_agents WHERE workspace = ?", (str(git_folder),)).fetchone()
+    async def get(self, git_folder: Path) -> Literal["start", "close"] | None:
+        """Return until when no agent is to run in this workspace; None if one may."""
+        row: tuple[int, Literal["start", "close"]] | None = await self._store.read(
+            lambda db: db.execute(
+                "SELECT made, until FROM stopped_agents WHERE workspace = ?", (str(git_folder),)
+            ).fetchone()
         )
-        return row is not None and row[0] == read_creation_time(git_folder)
+        return row[1] if row is not None and row[0] == read_creation_time(git_folder) else None
 
-    async def add(self, git_folder: Path) -> None:
-        row = (str(git_folder), read_creation_time(git_folder))
-        await self._store.write(lambda db: db.execute("INSERT OR REPLACE INTO stopped_agents VALUES (?, ?)", row))
+    async def add(self, git_folder: Path, until: Literal["start", "close"]) -> None:
+        row = (str(git_folder), read_creation_time(git_folder), until)
+        await self._store.write(lambda db: db.execute("INSERT OR REPLACE INTO stopped_agents VALUES (?, ?, ?)", row))
 
     async def drop(self, git_folder: Path) -> None:
         await self._store.write(
@@ -106,12 +112,16 @@ class AgentManager:
         if not self._enabled:
             return
         agent = await self._get_or_create(workspace)
-        should_run = self._starts_on_open and not await self._stopped.has(agent.git_folder)
-        if should_run or first_prompt.load(agent.git_folder) is not None:
+        stopped_until = await self._stopped.get(agent.git_folder)
+        has_prompt = first_prompt.load(agent.git_folder) is not None and stopped_until != "close"
+        if has_prompt or (self._starts_on_open and stopped_until is None):
             agent.start_and_prompt()
 
     async def on_closed(self, workspace: Workspace) -> bool:
         """Stop the agent of a closed workspace and return whether there was anything to stop."""
+        git_folder = read_git_folder(workspace.path)
+        if git_folder is not None and await self._stopped.get(git_folder) == "close":
+            await self._stopped.drop(git_folder)
         moved = await self.stop_moved(workspace)
         return await self._remove([agent] if (agent := self.agents.get(workspace.path)) is not None else []) or moved
 
@@ -174,8 +184,22 @@ class AgentManager:
 
     async def disable_agent(self, workspace: Workspace) -> None:
         """Stop the agent, and keep it stopped until somebody starts it."""
-        await self._stopped.add((await self._workspaces.finder.refresh(workspace)).git_folder)
+        await self._stopped.add((await self._workspaces.finder.refresh(workspace)).git_folder, "start")
         await self.on_closed(workspace)
+
+    async def before_open(self, workspace: Workspace, *, agent: bool) -> None:
+        """Record whether the agent starts with a workspace that is about to be opened.
+
+        If the workspace is open without its agent, and is opened with it, the agent starts now.
+        """
+        located = await self._workspaces.finder.refresh(workspace)
+        stopped_until = await self._stopped.get(located.git_folder)
+        if not agent and not located.workspace.open and stopped_until is None:
+            await self._stopped.add(located.git_folder, "close")
+        elif agent and stopped_until == "close":
+            await self._stopped.drop(located.git_folder)
+            if located.workspace.open:
+                await self.on_opened(located.workspace)
 
     async def require_agent(self, workspace: Workspace) -> WorkspaceAgent:
         """Return the agent for a caller that needs it. Open a closed workspace, and unmark a stopped agent."""

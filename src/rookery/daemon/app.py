@@ -109,6 +109,7 @@ class RunningDaemon:
         self._agents_complete.clear()
         self._audit, self._approvals = composition.audit, composition.approvals
         self._projects, self._notifier = composition.projects, composition.upkeep.notifier
+        self._workspaces = composition.workspaces.tools
         self._http = HttpService(
             self.state,
             settings,
@@ -204,6 +205,10 @@ class RunningDaemon:
             logger.info("no project registered: %s", error.message)
             return None
         logger.info("project %s (%s)", registration.project.id, registration.project.path)
+        try:
+            await self._workspaces.open_main(registration.project)
+        except RookeryError as error:
+            logger.warning("the main checkout of %s is not open: %s", registration.project.id, error.message)
         return registration
 
     def _ask_to_stop(self, reason: str) -> None:

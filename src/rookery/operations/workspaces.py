@@ -84,6 +84,12 @@ class SandboxOfWorkspace(InWorkspace):
     mode: Annotated[Literal["workspace", "strict"], Meta(description="How strict the sandbox is")] = "workspace"
 
 
+class OpenWorkspace(InWorkspace):
+    agent: Annotated[
+        bool, Meta(description="If false, no agent starts in it until someone starts one, or opens it with its agent")
+    ] = True
+
+
 class PrepareWorkspace(InWorkspace):
     wait: Annotated[bool, Meta(description="If true, return when the preparation has finished or failed")] = False
 
@@ -511,16 +517,17 @@ class WorkspaceOperations:
         mcp=McpTool(
             "admin",
             "workspace_open",
-            "Open a workspace: its agent and MCP servers may run, now and after a restart of Rookery.",
+            "Open a workspace: its agent and MCP servers may run, now and after a restart of Rookery. With `agent` "
+            "false, only its MCP servers.",
             names=TOOL_NAMES,
             forbid_unknown=True,
         ),
         python="Workspace.open",
     )
-    async def open(self, caller: Caller, arguments: InWorkspace) -> WorkspaceRecord:
-        """Open a workspace: its services start, now and with the daemon."""
+    async def open(self, caller: Caller, arguments: OpenWorkspace) -> WorkspaceRecord:
+        """Open a workspace: its services start, now and with the daemon; without its agent if `agent` is false."""
         workspace = await find_workspace(self._workspaces, caller, arguments)
-        return await self._summarize(await self._workspaces.workspaces.open(workspace))
+        return await self._summarize(await self._workspaces.open(workspace, agent=arguments.agent))
 
     @operation(
         rest=RestRoute("POST", f"{WORKSPACE_PATH}/close"),

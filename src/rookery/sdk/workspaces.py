@@ -102,9 +102,9 @@ class Workspace:
 
     # Operations
 
-    async def open(self) -> "Workspace":
-        """Open the workspace: start its parts, now and with the daemon."""
-        self.record = await self._operations.open(self.project, self.name)
+    async def open(self, *, agent: bool = True) -> "Workspace":
+        """Open the workspace: start its parts, now and with the daemon; without `agent`, all but its agent."""
+        self.record = await self._operations.open(self.project, self.name, agent=agent)
         return self
 
     async def close(self) -> "Workspace":

@@ -221,6 +221,10 @@ class AgentProvider(Protocol):
         """Record that the user looks at the workspace."""
         ...
 
+    async def before_open(self, workspace: Workspace, *, agent: bool) -> None:
+        """Record whether the agent starts with a workspace that is about to be opened; start it if it is open."""
+        ...
+
     async def disable_agent(self, workspace: Workspace) -> None:
         """Keep agents out of this workspace until someone starts one explicitly."""
         ...

@@ -218,6 +218,19 @@ class WorkspaceOperations:
             await self.agents.wait_until_prompted(prepared)
         return prepared
 
+    async def open(self, workspace: Workspace, *, agent: bool = True) -> Workspace:
+        """Open a workspace; without `agent`, no agent starts in it until someone starts one, or opens it with it.
+
+        A workspace that is open stays as it is, and so does an agent that runs.
+        """
+        await self.agents.before_open(workspace, agent=agent)
+        return await self.workspaces.open(workspace)
+
+    async def open_main(self, project: Project) -> Workspace | None:
+        """Open the main checkout of a project without its agent. A bare repository has none."""
+        main = next((workspace for workspace in await self.workspaces.list(project.id) if workspace.main), None)
+        return await self.open(main, agent=False) if main is not None and main.state != "missing" else None
+
     async def delete(
         self, workspace: Workspace, *, force: bool = False, keep_branch: bool = False, wait: bool = False
     ) -> DeletionStarted:

@@ -47,3 +47,6 @@ class NoAgents:
 
     async def disable_agent(self, workspace: Workspace) -> None:
         """Do nothing."""
+
+    async def before_open(self, workspace: Workspace, *, agent: bool) -> None:
+        """Do nothing."""

@@ -48,8 +48,8 @@ def up(
 ) -> None:
     """Start the daemon and register a repository.
 
-    PATH is any folder of the repository; default: the current folder. Without -d, the daemon runs in the foreground
-    until it receives a signal.
+    PATH is any folder of the repository; default: the current folder. The main checkout gets its MCP server, but no
+    agent; `rookery ws open @main` starts one. Without -d, the daemon runs in the foreground until it receives a signal.
     """
     if as_json and not detach:
         raise click.UsageError("--json needs -d")
@@ -78,6 +78,7 @@ def up(
     if ready is None and pairs:
         output.write_note("a daemon is already running; it keeps its settings until `rookery down`")
     registration = _register_project(folder, required=path is not None, silent=as_json)
+    mcp_server = _open_main(registration["id"], silent=as_json) if registration is not None else None
     # A daemon that this command started has registered the project itself.
     registered = ready if ready is not None and "approved" in ready else registration or {}
     report_approvals(registered)
@@ -87,6 +88,7 @@ def up(
     pid, url, started = daemon["pid"], daemon["url"], ready is not None
     if as_json:
         result = {"pid": pid, "url": url, "mcp_url": f"{url}/mcp", "started": started, "project": project}
+        result["main_mcp_url"] = mcp_server
         output.write(json.dumps(result | approvals))
     else:
         output.write(f"rookery is up at {url} (pid {pid}{'' if started else ', already running'})")
@@ -110,6 +112,25 @@ def _register_project(folder: str, *, required: bool, silent: bool) -> dict[str,
     if not silent:
         output.write_note(f"{visible(project['path'])} is the project {visible(project['id'])}")
     return project
+
+
+def _open_main(project: str, *, silent: bool) -> str | None:
+    """Open the main checkout of a project without its agent, and report and return the address of its MCP server."""
+    import json
+
+    from rookery.cli.output import visible
+
+    try:
+        data = connection.call("POST", f"/api/workspaces/{project}/@main/open", {"agent": False}, start=False)
+    except Failure as failure:
+        # A bare repository has no main checkout.
+        if failure.code != "workspace-not-found" and not silent:
+            output.write_note(f"its main checkout is not open: {visible(failure.message)}")
+        return None
+    mcp = json.loads(data)["mcp"]
+    if not silent and (text := mcp["url"] or mcp["last_error"]):
+        output.write_note(f"the MCP server of its main checkout: {visible(text)}")
+    return mcp["url"]
 
 
 @click.command(epilog=DOWN_EPILOG)

@@ -66,12 +66,29 @@ def path(name: str | None, project: str | None, as_json: bool, no_start: bool) -
     output.write(json.dumps({"path": workspace["path"]}) if as_json else output.visible_lines(workspace["path"]))
 
 
-@click.command("open", epilog="\b\nExamples:\n  rookery ws open fix-login\n")
+OPEN_EPILOG = """\b
+Examples:
+  rookery ws open fix-login
+  rookery ws open fix-login --no-agent      only its MCP server
+"""
+
+
+@click.command("open", epilog=OPEN_EPILOG)
 @WORKSPACE_ARGUMENT
+@click.option("--no-agent", is_flag=True, help="Start no agent. One that runs already is not stopped.")
 @workspace_options
-def open_(name: str | None, project: str | None, as_json: bool, no_start: bool) -> None:
-    """Open a workspace: its agent and its MCP server may run."""
-    _set_open("open", name, WorkspaceClient(no_start, project), as_json)
+def open_(name: str | None, no_agent: bool, project: str | None, as_json: bool, no_start: bool) -> None:
+    """Open a workspace: its agent and its MCP server may run.
+
+    It is opened again at every start of the daemon. A workspace that was opened with --no-agent stays without an agent
+    until you start one (rookery agent start), or open it without that option.
+    """
+    client = WorkspaceClient(no_start, project)
+    workspace = _set_open("open", name, client, as_json, {"agent": not no_agent})
+    if no_agent and not as_json and workspace["agent"]["state"] != "stopped":
+        output.write_note(
+            f"its agent is {workspace['agent']['state']}; stop it: rookery agent stop {workspace['name']}"
+        )
 
 
 @click.command(epilog="\b\nExamples:\n  rookery ws close fix-login\n")
@@ -118,15 +135,17 @@ def token(name: str | None, project: str | None, as_json: bool, no_start: bool) 
         output.write(json.loads(data)["token"])
 
 
-def _set_open(verb: str, name: str | None, client: WorkspaceClient, as_json: bool) -> None:
+def _set_open(verb: str, name: str | None, client: WorkspaceClient, as_json: bool, body: object = None) -> JsonObject:
     workspace = client.find(name)
-    data = client.request_workspace(workspace, verb, method="POST")
+    data = client.request_workspace(workspace, verb, method="POST", body=body)
+    changed: JsonObject = json.loads(data)
     if as_json:
         output.write_json(data)
     else:
         output.write(f"{visible(workspace['name'])} is {'open' if verb == 'open' else 'closed'}")
         if verb == "open":
-            output.write_note(f"its MCP server: {_describe_endpoint(json.loads(data))}")
+            output.write_note(f"its MCP server: {_describe_endpoint(changed)}")
+    return changed
 
 
 def render_workspace(workspace: JsonObject, environment: dict[str, str]) -> str:
