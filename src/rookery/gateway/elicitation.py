@@ -48,6 +48,7 @@ class RoundTripCall:
     def __init__(self, call: Call, work: CallWork, tasks: TaskSet) -> None:
         self.method, self.params, self.client = call.method, call.params, call.client
         self.caller, self.owner, self.connection = call.caller, call.owner, call.connection
+        self.conversation = call.conversation
         self.meta: Params = {}
         self.log_level: str | None = None
         self.resumed = False

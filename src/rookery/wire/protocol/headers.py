@@ -13,6 +13,9 @@ from rookery.wire.http.head import RequestHead
 from rookery.wire.protocol import revisions
 from rookery.wire.protocol.messages import HEADER_MISMATCH, Params, Request, WireError, decode_value
 
+# Names the session of an agent that a request belongs to: its program has one connection for all its sessions.
+CONVERSATION_HEADER = b"x-rookery-session"
+
 # The path of an annotated property in the arguments, the name of its header, and its type.
 HeaderParameter = tuple[tuple[str, ...], str, str]
 

@@ -76,6 +76,8 @@ class Call(Protocol):
     session: str | None
     # The principal whose token the call used: `owner`, or the name of a workspace.
     owner: str
+    # The session of an agent in which the call is made, as its program says; None if it does not say.
+    conversation: str | None
     # The connection of the call, if the client is gone for good when it ends. None for a single HTTP request.
     connection: object | None
     # Whether this call continues an earlier request of the client.

@@ -57,6 +57,7 @@ class RunningCall:
     session: str | None = None
     ask_client: AskClient | None = None
     connection: object | None = None
+    conversation: str | None = None
     resumed: bool = False
     caller: str = field(init=False)
     answers: dict[str, Raw] | None = None

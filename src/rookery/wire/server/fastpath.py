@@ -18,6 +18,7 @@ from rookery.wire.client.questions import decode_input_required
 from rookery.wire.http.exchange import Exchange
 from rookery.wire.http.head import RequestHead
 from rookery.wire.protocol import revisions
+from rookery.wire.protocol.headers import CONVERSATION_HEADER
 from rookery.wire.protocol.messages import (
     Request,
     RequestId,
@@ -202,6 +203,7 @@ class FastPathMatcher:
     __slots__ = (
         *(
             "_app_for",
+            "_conversation",
             "_head",
             "_is_valid",
             "_lookup_pauses",
@@ -234,6 +236,7 @@ class FastPathMatcher:
             _decode_head_value(head, name) for name in (b"mcp-protocol-version", b"mcp-session-id")
         )
         self._session = None if self._version in revisions.MODERN else session or ""
+        self._conversation = _decode_head_value(head, CONVERSATION_HEADER)
         self._matches: dict[_MatchKey, FastPathMatch] = {}
         # How many calls have to pass before the next look-up, and how many passed before the last one.
         self._lookup_pauses: dict[_MatchKey, tuple[int, int]] = {}
@@ -296,10 +299,11 @@ class FastPathMatcher:
             return None
         service, envelope = self._service, None
         if session is not None:
-            call = service.handshake_call(session, request, _send_nothing)
+            call = service.handshake_call(session, request, _send_nothing, conversation=self._conversation)
         else:
             envelope, params = stateless.classify_request(request, self._head, service.provider, service.declarations)
             call = service.modern_call(request, envelope, params, self._owner, _send_nothing)
+            call.conversation = self._conversation
             schema = service.provider.input_schema(name)
             if schema is not None and service.declarations.get(name, schema):
                 return None  # some arguments are repeated in headers

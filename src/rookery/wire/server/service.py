@@ -204,6 +204,7 @@ class Service:
         is_lost: IsLost,
         task: Task | None = None,
         fast_call: "FastCall | None" = None,
+        conversation: str | None = None,
     ) -> bytes:
         """Return the response to a request of a handshake client, whatever happens to it.
 
@@ -219,7 +220,8 @@ class Service:
             if _serve_connection_method(session, request):
                 self.record(request, response := encode_result(request.id, b"{}"))
                 return response
-            call = self.handshake_call(session, request, send, functools.partial(session.ask_client, send_request))
+            ask_client = functools.partial(session.ask_client, send_request)
+            call = self.handshake_call(session, request, send, ask_client, conversation)
             received = self._record_request(request, call.params) if fast_call is None else fast_call.received
             response, code = await answer_call(self.provider, call, fast_call)
         except WireError as error:
@@ -235,11 +237,17 @@ class Service:
         return response
 
     def handshake_call(
-        self, session: Session, request: Request, send: SendMessage, question: AskClient | None = None
+        self,
+        session: Session,
+        request: Request,
+        send: SendMessage,
+        question: AskClient | None = None,
+        conversation: str | None = None,
     ) -> RunningCall:
         """Return the call of a request in a session."""
         arguments = session.client, session.log_level, send, self._seal, session.owner, session.id, question
-        return RunningCall(request.id, request.method, *decode_params(request.params), *arguments)
+        params = decode_params(request.params)
+        return RunningCall(request.id, request.method, *params, *arguments, conversation=conversation)
 
     # Modern era
 
@@ -277,6 +285,7 @@ class Service:
                 self.calls.discard(task)  # it is ended by its queue
                 return await self._listen(request, envelope.client, params, send, send_keep_alive, client_key)
             call = self.modern_call(request, envelope, params, owner, send, connection)
+            call.conversation = find_conversation(head) if head is not None else None
             received = self._record_request(request, params) if fast_call is None else fast_call.received
             response, code = await answer_call(self.provider, call, fast_call)
         except WireError as error:
@@ -341,6 +350,12 @@ class Service:
         if lost or task.uncancel() > 0:
             raise asyncio.CancelledError
         return self.closing_error if self.is_closing else WireError(REQUEST_CANCELLED, "cancelled")
+
+
+def find_conversation(head: RequestHead) -> str | None:
+    """Return the session of an agent that a request says it belongs to."""
+    value = head.first(mirrored.CONVERSATION_HEADER)
+    return value.decode("latin-1").strip() if value is not None else None
 
 
 def make_id_in_use_error(request: Request) -> WireError:

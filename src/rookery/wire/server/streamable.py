@@ -23,7 +23,7 @@ from rookery.wire.protocol.provider import Provider
 from rookery.wire.server import stateless
 from rookery.wire.server.fastpath import FastCall
 from rookery.wire.server.http_request import CallResponse, HttpRequest
-from rookery.wire.server.service import SHUTTING_DOWN, Service, get_current_task
+from rookery.wire.server.service import SHUTTING_DOWN, Service, find_conversation, get_current_task
 from rookery.wire.server.session import Session, SessionRefused, Sessions
 
 _NO_SESSION = "Mcp-Session-Id is missing; send initialize first. The older HTTP+SSE transport is at /sse"
@@ -162,7 +162,14 @@ class StreamableHttp:
         task = get_current_task()
         http.add_lost_callback(lambda: response.on_client_lost(task))
         return await self.service.handshake(
-            session, request, response.send, response.ask, http.is_lost, task, fast_call
+            session,
+            request,
+            response.send,
+            response.ask,
+            http.is_lost,
+            task,
+            fast_call,
+            find_conversation(http.headers),
         )
 
     def _find_session(self, http: HttpRequest) -> Session | None:

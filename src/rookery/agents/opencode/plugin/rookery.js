@@ -8,6 +8,8 @@
 //   refusal_note: added to the output of a tool that looks as if the sandbox had refused an access
 import { readFileSync } from "node:fs"
 
+import { attributeCall, attributeRequests } from "./conversations.js"
+
 // How long a turn waits for servers that are new.
 const CONNECT_MS = 10_000
 const REFUSED = /\b(EACCES|EPERM)\b|Permission denied|Operation not permitted|PermissionError/
@@ -16,6 +18,7 @@ export default async ({ client }, options) => {
   const { hidden = [], forgotten = [], providers = [], logins = [], entries, launched = [], refusal_note } = options ?? {}
   for (const name of forgotten) delete process.env[name]
   const servers = entries ? followServers(client, entries, launched) : undefined
+  attributeRequests()
   return {
     config: async (config) => {
       const enabled = config.enabled_providers
@@ -28,6 +31,9 @@ export default async ({ client }, options) => {
     },
     "chat.message": async () => {
       await servers?.update()
+    },
+    "tool.execute.before": async (call, output) => {
+      attributeCall(call.sessionID, output.args)
     },
     "tool.execute.after": async (_call, output) => {
       if (refusal_note && typeof output?.output === "string" && REFUSED.test(output.output)) {
