@@ -18,6 +18,7 @@ from rookery.agents.opencode.events import (
 )
 from rookery.agents.opencode.records import (
     Ask,
+    GatewayPermission,
     Permission,
     Question,
     QuestionItem,
@@ -186,6 +187,16 @@ def test_a_root_was_used_when_a_child_of_it_was() -> None:
     made = book(session("a", time=SessionTimes(updated=1)))
     hear(made, SessionUpdated(session("b", "a", time=SessionTimes(updated=3))))
     assert made.last_used() == {"a": 3}
+
+
+def test_an_ask_of_the_gateway_outlives_a_snapshot_and_not_its_turn() -> None:
+    ask = GatewayPermission("g", "a", "files__write", ("{}",))
+    made = hear(book(session("a")), SessionStatusChanged("a", BUSY), AskOpened(ask), AskOpened(permission("p", "a")))
+    # OpenCode knows only its own asks.
+    made.load_snapshot(SessionsSnapshot((session("a"),), {"a": BUSY}))
+    assert [each.asks for each in made.sessions()] == [(ask,)]
+    made.load_snapshot(SessionsSnapshot((session("a"),)))
+    assert [each.asks for each in made.sessions()] == [()]
 
 
 # ---- what is left behind

@@ -19,7 +19,7 @@ from rookery.agents.opencode.events import (
     SessionUpdated,
     TurnFailed,
 )
-from rookery.agents.opencode.records import ABORTED_ERROR, Ask, Message, Session, SessionStatus
+from rookery.agents.opencode.records import ABORTED_ERROR, Ask, GatewayPermission, Message, Session, SessionStatus
 from rookery.system.clock import SYSTEM_CLOCK, Clock
 from rookery.workspaces.model import AgentStatus, Need, SessionCounts
 
@@ -94,6 +94,7 @@ class StatusTracker:
         self._failed = dict(failed or {})
         # Failed sessions whose next turn runs: the failure is over when that turn succeeds.
         self._retried: set[str] = set()
+        self._asks: dict[str, Ask] = {}
         self._fill(SessionsSnapshot())
 
     def load_snapshot(self, snapshot: SessionsSnapshot) -> None:
@@ -110,7 +111,8 @@ class StatusTracker:
     def _fill(self, snapshot: SessionsSnapshot) -> None:
         self._sessions = {session.id: session for session in snapshot.sessions if self._is_tracked(session)}
         self._statuses = {id_: status for id_, status in snapshot.statuses.items() if status.type != "idle"}
-        self._asks = {ask.id: ask for ask in snapshot.asks if ask.session in self._statuses}
+        own = [ask for ask in self._asks.values() if isinstance(ask, GatewayPermission)]
+        self._asks = {ask.id: ask for ask in (*snapshot.asks, *own) if ask.session in self._statuses}
         self._cut_off = {id_ for id_ in snapshot.cut_off if id_ not in self._statuses}
 
     def apply(self, event: AgentEvent) -> None:

@@ -162,6 +162,7 @@ class Composition:
         nested = NestedFolders(state, self.projects, self.workspaces.workspaces)
         save_folders = SaveFolders(self.files, nested, state, settings.sessions.save_roots)
         self.gateway.toolsets.append(self.sessions.toolset)
+        self.gateway.conversations = sessions.tool_asks
         self.upkeep = UpkeepService(settings, self.workspaces.tools, spawner, events)
         self.tokens = Tokens()
         self.agents.is_valid_token = lambda key: (
@@ -172,7 +173,7 @@ class Composition:
         workspace_tokens.on_revoked = lambda token, own: self.tokens.remove(token)
         self.callers = Callers(settings, spawner, self.tokens, workspace_tokens, self.gateway.lookup)
         record_view = agent_manager.mark_session_seen
-        server_selector = ServerSelector(self.gateway.hub, self.gateway.lookup.find_folder)
+        server_selector = ServerSelector(self.gateway.hub, self.gateway.lookup.find_folder, sessions.find_conversation)
         daemon_services = DaemonServices(
             instance=callbacks.instance,
             version=rookery.__version__,

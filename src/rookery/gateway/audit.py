@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 from msgspec import Raw
 
+from rookery.gateway.conversations import ALL_CONVERSATIONS
 from rookery.system.clock import SYSTEM_CLOCK
 from rookery.system.errors import RookeryError
 from rookery.wire.protocol.messages import WireError
@@ -81,9 +82,13 @@ class ViewAudit:
         self._workspace = workspace
 
     def origin(self, call: Call, server: str | None, tool: str | None) -> CallOrigin:
-        """Return the origin of a call. Names that a client made up are cut."""
+        """Return the origin of a call. Names that a client made up are cut.
+
+        The session of a call that names the session of an agent is that one, otherwise that of the transport.
+        """
+        session = call.conversation if call.conversation not in (None, ALL_CONVERSATIONS) else call.session
         name = tool if tool is None or len(tool) <= _MAX_NAME_CHARS else f"{tool[:_MAX_NAME_CHARS]}…"
-        return CallOrigin(call.owner, self._workspace, call.session, server, name)
+        return CallOrigin(call.owner, self._workspace, session, server, name)
 
     def record(
         self,

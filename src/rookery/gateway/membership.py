@@ -17,7 +17,10 @@ _CHANGES: tuple[ListKind, ...] = ("tools", "prompts", "resources")
 
 
 class Membership(Protocol):
-    """The members and the rules of a view. A session may have members or rules of its own."""
+    """The members and the rules of a view. A session may have members or rules of its own, and so may a conversation.
+
+    `ALL_CONVERSATIONS` stands for what any conversation has, or a caller without one.
+    """
 
     @property
     def workspace(self) -> str | None: ...
@@ -26,9 +29,13 @@ class Membership(Protocol):
         """Return the session if it sees anything else than callers without a session, else None."""
         ...
 
-    def members(self, session: str | None) -> Sequence[CatalogProvider]: ...
+    def conversation_key(self, conversation: str | None) -> str | None:
+        """Return the conversation if it sees anything else than callers without one, else None."""
+        ...
 
-    def rules(self, session: str | None) -> Rules: ...
+    def members(self, session: str | None, conversation: str | None = None) -> Sequence[CatalogProvider]: ...
+
+    def rules(self, session: str | None, conversation: str | None = None) -> Rules: ...
 
     def describe_absent(self, session: str | None, may_own: Callable[[str], bool]) -> Sequence[str]:
         """Describe the members that are not available, and that `may_own` what was requested, judged by their names."""
@@ -53,7 +60,8 @@ class ViewMembers:
         self._membership = membership
         self._style = style
         self._changes = changes
-        self._tables: dict[str | None, Table] = {}
+        # By session and conversation.
+        self._tables: dict[tuple[str | None, str | None], Table] = {}
         self._subscribed: dict[int, tuple[CatalogProvider, Callable[[], None]]] = {}
         self._pending: set[ListKind] = set()
         self._announcing: asyncio.TimerHandle | None = None
@@ -64,15 +72,22 @@ class ViewMembers:
         self._stop_listening()
         self._drop_members(lambda member: False)
 
-    def table(self, session: str | None) -> Table:
-        """Return what a session sees now. The table is built on first use, and again after a change."""
-        key = self._membership.session_key(session)
+    def table(self, session: str | None, conversation: str | None = None) -> Table:
+        """Return what a session sees now, or a conversation in it.
+
+        The table is built on first use, and again after a change.
+        """
+        membership = self._membership
+        key = (
+            membership.session_key(session),
+            membership.conversation_key(conversation) if conversation is not None else None,
+        )
         table = self._tables.get(key)
         if table is None:
-            members = self._membership.members(key)
+            members = membership.members(*key)
             for member in members:
                 self._listen_to(member)
-            table = self._tables[key] = build_table(members, self._style, self._membership.rules(key))
+            table = self._tables[key] = build_table(members, self._style, membership.rules(*key))
         return table
 
     def _listen_to(self, member: CatalogProvider) -> None:
@@ -102,7 +117,7 @@ class ViewMembers:
 
     def _on_members_changed(self) -> None:
         """Rebuild the tables after members or rules changed, and announce the lists that differ."""
-        before = self._tables.get(None)
+        before = self._tables.get((None, None))
         sessions = list(self._tables)
         self._tables.clear()
         self._drop_members(self._membership.is_present)
@@ -115,7 +130,10 @@ class ViewMembers:
         self._announce({change for change in _CHANGES if change in changed or len(sessions) > 1})
 
     def _on_session_ended(self, session: str) -> None:
-        if self._tables.pop(session, None) is not None:
+        ended = [key for key in self._tables if key[0] == session]
+        for key in ended:
+            del self._tables[key]
+        if ended:
             self._drop_members(self._membership.is_present)
 
     def _announce(self, changes: set[ListKind]) -> None:

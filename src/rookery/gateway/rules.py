@@ -1,13 +1,16 @@
 """Decide whether a tool is shown and may be called: filters, switches and policy.
 
-Switches turn servers and tools on and off at run time, per project, workspace and session; all but those of sessions
-survive restarts. Wildcards are OpenCode's: `*` is any text, `?` any one character, and the whole name has to match.
+Switches turn servers and tools on and off at run time, per project, workspace, session of a client and conversation of
+an agent; all but those of a client's sessions survive restarts.
+
+Wildcards are OpenCode's: `*` is any text, `?` any one character, and the whole name has to match.
 """
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Literal, Protocol
 
 import msgspec
@@ -36,19 +39,23 @@ def _expression(pattern: str) -> str:
     return first + "".join(f"(?>.*?{part})" for part in rest[:-1] if part) + ".*" + rest[-1]
 
 
-Level = Literal["app", "project", "workspace", "session"]
+Level = Literal["app", "project", "workspace", "session", "conversation"]
 
 # The narrowest level with a switch decides.
-LEVELS: Sequence[Level] = ("app", "project", "workspace", "session")
+LEVELS: Sequence[Level] = ("app", "project", "workspace", "session", "conversation")
 
 
 class Switch(msgspec.Struct, frozen=True):
-    """`pattern` is a server's name, or `<server>/<tool>` with wildcards. `subject` is a path or a session's id."""
+    """`pattern` is a server's name, or `<server>/<tool>` with wildcards. `subject` is a path or a session's id.
+
+    `workspace` is the workspace of a conversation.
+    """
 
     level: Level
     subject: str
     pattern: str
     enabled: bool
+    workspace: str = ""
 
 
 # For one caller: the subject of each level.
@@ -64,17 +71,26 @@ class Switches:
 
     async def load(self) -> None:
         rows = await self._store.read(
-            lambda db: db.execute("SELECT level, subject, pattern, enabled FROM switches ORDER BY at").fetchall()
+            lambda db: db.execute(
+                "SELECT level, subject, pattern, enabled, workspace FROM switches ORDER BY at"
+            ).fetchall()
         )
-        switches = [Switch(level, subject, pattern, bool(enabled)) for level, subject, pattern, enabled in rows]
+        switches = [
+            Switch(level, subject, pattern, bool(enabled), workspace)
+            for level, subject, pattern, enabled, workspace in rows
+        ]
         self._all = {(switch.level, switch.subject, switch.pattern): switch for switch in switches}
+        for switch in switches:
+            if switch.level == "conversation" and not Path(switch.workspace).is_dir():
+                await self._delete((switch.level, switch.subject, switch.pattern))
 
     async def set(self, switch: Switch) -> None:
-        """Set a switch. Those of sessions are not stored."""
+        """Set a switch. Those of a client's sessions are not stored."""
         if switch.level != "session":
             row = (switch.level, switch.subject, switch.pattern, int(switch.enabled), SYSTEM_CLOCK.wall())
+            values = *row, switch.workspace
             await self._store.write(
-                lambda db: db.execute("INSERT OR REPLACE INTO switches VALUES (?, ?, ?, ?, ?)", row)
+                lambda db: db.execute("INSERT OR REPLACE INTO switches VALUES (?, ?, ?, ?, ?, ?)", values)
             )
         key = (switch.level, switch.subject, switch.pattern)
         # The switch that was set last comes last, and wins.
@@ -82,15 +98,20 @@ class Switches:
         self._all[key] = switch
 
     async def forget(self, pattern: str, subjects: Subjects) -> None:
-        """Remove the switches of a server that is removed."""
-        keys = [key for key in self._all if key[2].partition("/")[0] == pattern and subjects.get(key[0]) == key[1]]
-        for key in keys:
-            del self._all[key]
-            await self._store.write(
-                lambda db, key=key: db.execute(
-                    "DELETE FROM switches WHERE level = ? AND subject = ? AND pattern = ?", key
-                )
-            )
+        """Remove the switches of a server that is removed, also those of conversations that could use it."""
+        for key, switch in list(self._all.items()):
+            if switch.level == "conversation":
+                is_concerned = subjects.get("workspace", switch.workspace) == switch.workspace
+            else:
+                is_concerned = subjects.get(switch.level) == switch.subject
+            if is_concerned and switch.pattern.partition("/")[0] == pattern:
+                await self._delete(key)
+
+    async def _delete(self, key: tuple[Level, str, str]) -> None:
+        del self._all[key]
+        await self._store.write(
+            lambda db: db.execute("DELETE FROM switches WHERE level = ? AND subject = ? AND pattern = ?", key)
+        )
 
     def end_session(self, session: str) -> None:
         for key in [key for key in self._all if key[:2] == ("session", session)]:
@@ -100,6 +121,16 @@ class Switches:
     def sessions(self) -> frozenset[str]:
         """The sessions that have switches of their own."""
         return frozenset(subject for level, subject, _ in self._all if level == "session")
+
+    def conversations(self, workspace: str) -> frozenset[str]:
+        """Return the conversations in a workspace that have switches of their own."""
+        switches = [switch for switch in self._all.values() if switch.level == "conversation"]
+        return frozenset(switch.subject for switch in switches if switch.workspace == workspace)
+
+    def find_conversation(self, session: str) -> str | None:
+        """Return the workspace of a conversation that has switches of its own."""
+        switches = [switch for switch in self._all.values() if switch.level == "conversation"]
+        return next((switch.workspace for switch in switches if switch.subject == session), None)
 
     def server(self, name: str, subjects: Subjects) -> bool | None:
         """Return whether a server was switched on or off, or None if it was not switched."""
@@ -171,6 +202,19 @@ class ViewRules:
 
     def verdict(self, server: str, tool: str, public: str) -> Verdict:
         return self.policy(server, tool, public)
+
+
+@dataclass(frozen=True)
+class CombinedRules:
+    """Rules of a view that shows what any of several others shows. They differ only in what is switched."""
+
+    parts: Sequence[Rules]
+
+    def is_shown(self, server: str, tool: str, public: str) -> bool:
+        return any(part.is_shown(server, tool, public) for part in self.parts)
+
+    def verdict(self, server: str, tool: str, public: str) -> Verdict:
+        return self.parts[0].verdict(server, tool, public)
 
 
 def _last_match(tool_filter: ToolFilter, names: Sequence[str]) -> bool:

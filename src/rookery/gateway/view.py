@@ -7,6 +7,7 @@ unless they take much longer than the others.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -14,11 +15,12 @@ from msgspec import Raw
 
 from rookery.gateway import results
 from rookery.gateway.audit import NO_RECORDER, CallRecorder, ViewAudit
+from rookery.gateway.conversations import ALL_CONVERSATIONS, Conversations, ask_in_session
 from rookery.gateway.elicitation import CallResult, CallWork, ParkedCalls
 from rookery.gateway.fastpath import FastToolRoute, count_call, deny_call, provider_params
 from rookery.gateway.hooks import Hooks, ToolCall
 from rookery.gateway.membership import Membership, ViewMembers
-from rookery.gateway.names import NamingStyle
+from rookery.gateway.names import NamingStyle, gateway_name
 from rookery.gateway.provider import LISTS, Catalog, CatalogProvider, FastProvider, Kind
 from rookery.gateway.relay import can_ask_client
 from rookery.gateway.table import Table, Target
@@ -144,38 +146,50 @@ class Consent(msgspec.Struct, frozen=True):
     reply: Literal["", "allowed", "declined", "unanswered", "refused"] = ""
 
 
-async def ask_consent(call: Call, target: Target, seconds: float, get_current: Callable[[], Target | None]) -> Consent:
-    """Ask the user whether a tool may be run. `get_current` returns the tool as it is after the user has answered."""
-    if target.verdict.action == "deny" or not call.can_ask or not can_ask_client(call, _CONSENT_METHOD, {}):
+async def ask_consent(call: Call, target: Target, seconds: float) -> Consent:
+    """Ask the user through the client whether a tool may be run."""
+    if not call.can_ask or not can_ask_client(call, _CONSENT_METHOD, {}):
         return Consent(target.verdict.why)
-    failed = f"The tool {target.public} was not run: "
     try:
         async with asyncio.timeout(seconds):
             answer = (await call.ask_raw({_CONSENT_KEY: ClientQuestion(_CONSENT_METHOD, _question(call, target))}))[
                 _CONSENT_KEY
             ]
     except TimeoutError:
-        return Consent(f"{failed}the user did not answer within {seconds:g} s.", "unanswered")
+        return Consent(_describe_timeout(target, seconds), "unanswered")
     except WireError as error:
         reason = escape_invisible(error.message)[:_MAX_SHOWN_LENGTH]
-        return Consent(f"{failed}the client refused to ask the user: {reason}", "refused")
-    if not _is_yes(answer):
-        return Consent(f"{failed}the user did not allow it. {_NO_RETRY}", "declined")
-    current = get_current()
-    if current is None:
-        return Consent(f"{failed}it no longer exists.", "allowed")
-    return Consent(current.verdict.why if current.verdict.action == "deny" else "", "allowed")
+        why = f"The tool {target.public} was not run: the client refused to ask the user: {reason}"
+        return Consent(why, "refused")
+    return Consent("", "allowed") if _is_yes(answer) else Consent(_refusal(target), "declined")
+
+
+def _describe_switch(target: Target, conversation: str) -> str:
+    server = target.member.name
+    return (
+        f"The tool {target.public} was not run: the user has switched it off in this conversation. {_NO_RETRY} "
+        f"To switch it on: rookery mcp enable {server} --session {conversation}"
+    )
+
+
+def _describe_timeout(target: Target, seconds: float) -> str:
+    return f"The tool {target.public} was not run: the user did not answer within {seconds:g} s."
+
+
+def _refusal(target: Target, reason: str = "") -> str:
+    return f"The tool {target.public} was not run: the user did not allow it{reason}. {_NO_RETRY}"
+
+
+def _show_arguments(call: Call) -> str:
+    arguments = escape_invisible(bytes(call.params.get("arguments", EMPTY_OBJECT)).decode())
+    if len(arguments) <= _MAX_SHOWN_LENGTH:
+        return arguments
+    return f"{arguments[:_MAX_SHOWN_LENGTH]}… ({len(arguments)} characters)"
 
 
 def _question(call: Call, target: Target) -> dict[str, Any]:
-    arguments = escape_invisible(bytes(call.params.get("arguments", EMPTY_OBJECT)).decode())
-    shortened = (
-        arguments
-        if len(arguments) <= _MAX_SHOWN_LENGTH
-        else f"{arguments[:_MAX_SHOWN_LENGTH]}… ({len(arguments)} characters)"
-    )
     owner = "Rookery" if target.member.is_builtin else f'the MCP server "{escape_invisible(target.member.name)}"'
-    message = f"May the tool {target.public} of {owner} be run with these arguments? {shortened}"
+    message = f"May the tool {target.public} of {owner} be run with these arguments? {_show_arguments(call)}"
     return {"mode": "form", "message": message, "requestedSchema": _FORM}
 
 
@@ -201,6 +215,7 @@ class View:
         hooks: Hooks,
         parking: ParkedCalls,
         recorder: CallRecorder = NO_RECORDER,
+        conversations: Conversations | None = None,
     ) -> None:
         self.changes = ChangeNotifier()
         self._audit = ViewAudit(recorder, membership.workspace)
@@ -208,6 +223,7 @@ class View:
         self._style = style
         self._info = info
         self._hooks = hooks
+        self._conversations = conversations
         self._round_trips = RoundTripCalls(parking, lambda: self.table(None))
         self.on_disconnected = self._round_trips.on_disconnected
         self._members = ViewMembers(membership, style, self.changes)
@@ -264,9 +280,11 @@ class View:
     async def _list(self, call: Call) -> Raw:
         if "cursor" in call.params:
             raise WireError(INVALID_PARAMS, "there is no such cursor: lists have a single page")
-        await self._wait_for_members(call.session)
-        table = self._table(call.session)
-        if self._style.bare and not table.members and self._membership.members(call.session):
+        # A program lists once for all its conversations, and hides in each what is off there.
+        conversation = ALL_CONVERSATIONS if call.conversation is not None else None
+        await self._wait_for_members(call.session, conversation)
+        table = self._table(call.session, conversation)
+        if self._style.bare and not table.members and self._membership.members(call.session, conversation):
             # An empty list would look as if the server worked, and offered nothing.
             absent = self._membership.describe_absent(call.session, lambda owner: True)
             if absent:
@@ -279,31 +297,73 @@ class View:
         if "task" in call.params:
             # The methods of tasks are not relayed: the client could never fetch the result.
             raise WireError(INVALID_PARAMS, f"{name} cannot be called as a task here: call it without `task`")
-        target = self._table(call.session).tools.get(name) or await self._find_after_start(call, "tools", name)
+        conversation = await self._find_conversation(call)
+        target = self._table(call.session, conversation).tools.get(name)
+        if target is None and conversation is not None:
+            off = self._table(call.session, ALL_CONVERSATIONS).tools.get(name)
+            if off is not None:
+                self._audit.record("call", "denied", "switched-off", call, off.member.name, off.name)
+                return deny_call(off, _describe_switch(off, conversation))
+        target = target or await self._find_after_start(call, conversation, "tools", name)
         if target is None:
             self._audit.record("call", "denied", "not-found", call, None, name)
             raise self._not_found(call, "tool", name)
-        if target.verdict.action != "allow" and (why := await self._ask_consent(call, target, name)):
+        if target.verdict.action != "allow" and (why := await self._ask_consent(call, target, conversation)):
             return deny_call(target, why)
         work = self._call_with_hooks(call, target) if self._hooks else self._forward(call, target.member, target.name)
         return await count_call(target, self._audit.follow("call", call, target.member.name, target.name, work))
 
-    async def _ask_consent(self, call: Call, target: Target, name: str) -> str:
+    async def _ask_consent(self, call: Call, target: Target, conversation: str | None) -> str:
         """Return why the policy denies a call, after asking the user if it says so; empty if it may be made."""
         started = SYSTEM_CLOCK.monotonic()
-        consent = await ask_consent(
-            call, target, self._round_trips.seconds, lambda: self._table(call.session).tools.get(name)
-        )
+        if target.verdict.action == "deny":
+            consent = Consent(target.verdict.why)
+        elif conversation is None:
+            consent = await ask_consent(call, target, self._round_trips.seconds)
+        else:
+            consent = await self._ask_in_session(call, target, conversation)
+        why = consent.why
+        if not why:
+            current = self._table(call.session, conversation).tools.get(target.public)
+            if current is None:
+                why = f"The tool {target.public} was not run: it no longer exists."
+            elif current.verdict.action == "deny":
+                why = current.verdict.why
         server, own_name = target.member.name, target.name
         if consent.reply:
             verdict = "allowed" if consent.reply == "allowed" else "denied"
             self._audit.record("ask", verdict, consent.reply, call, server, own_name, started)
-        if consent.why:
+        if why:
             self._audit.record("call", "denied", f"rule-{target.verdict.action}", call, server, own_name, started)
-        return consent.why
+        return why
+
+    async def _find_conversation(self, call: Call) -> str | None:
+        """Return the conversation of an agent that a call belongs to, if any."""
+        workspace = self._membership.workspace
+        if call.conversation in (None, ALL_CONVERSATIONS) or self._conversations is None or workspace is None:
+            return None
+        root = await self._conversations.find_root(Path(workspace), call.conversation)
+        # While the agent has not reported its sessions, what is switched in one of them applies nevertheless.
+        return root or self._membership.conversation_key(call.conversation)
+
+    async def _ask_in_session(self, call: Call, target: Target, root: str) -> Consent:
+        """Ask the owner in the agent's session whether a tool may be run."""
+        assert self._conversations is not None and self._membership.workspace is not None
+        assert call.conversation is not None
+        owner = target.member
+        tool = target.name if owner.is_builtin else gateway_name(owner.name, target.name)
+        about = escape_invisible(tool), "" if owner.is_builtin else owner.name, _show_arguments(call)
+        with self._conversations.ask(Path(self._membership.workspace), call.conversation, root, *about) as reply:
+            try:
+                reason = await ask_in_session(call, reply, self._round_trips.seconds)
+            except TimeoutError:
+                return Consent(_describe_timeout(target, self._round_trips.seconds), "unanswered")
+        return Consent(_refusal(target, f": {reason}"), "declined") if reason else Consent("", "allowed")
 
     def find_route(self, call: Call) -> FastToolRoute | None:
         """Return the fast path for calls like this one, or None if there is none."""
+        if call.conversation is not None:
+            return None  # it may have switches of its own
         table = self._table(call.session)
         target = table.tools.get(decode_text(call.params, "name"))
         if (
@@ -338,7 +398,9 @@ class View:
 
     async def _get_prompt(self, call: Call) -> Raw | Mapping[str, Any]:
         name = decode_text(call.params, "name")
-        target = self._table(call.session).prompts.get(name) or await self._find_after_start(call, "prompts", name)
+        conversation = await self._find_conversation(call)
+        target = self._table(call.session, conversation).prompts.get(name)
+        target = target or await self._find_after_start(call, conversation, "prompts", name)
         if target is None:
             raise self._not_found(call, "prompt", name)
         work = self._relayed(call, target.member, target.name)
@@ -346,7 +408,8 @@ class View:
 
     async def _read(self, call: Call) -> Raw | Mapping[str, Any]:
         uri = decode_text(call.params, "uri")
-        owner = await self._resource(call, uri)
+        conversation = await self._find_conversation(call)
+        owner = await self._resource(call, conversation, uri)
         if owner is not None:
             member, own = owner
             work = self._relayed(call, member, own)
@@ -354,7 +417,7 @@ class View:
             return result if own == uri else results.replace_uri(result, own, uri)
         error = WireError(INVALID_PARAMS if call.client.modern else -32002, f"there is no resource {uri}")
         # A result may mention a URI that several servers could have: the first one that has it is the one.
-        for member in self._table(call.session).possible_owners(uri):
+        for member in self._table(call.session, conversation).possible_owners(uri):
             work = self._relayed(call, member, uri)
             try:
                 return await self._audit.follow("resource", call, member.name, uri, work)
@@ -367,14 +430,14 @@ class View:
         owner: tuple[CatalogProvider, str] | None = None
         key = "uri" if decode_text(ref, "type") == "ref/resource" else "name"
         public = decode_text(ref, key)
+        conversation = await self._find_conversation(call)
+        table = self._table(call.session, conversation)
         if key == "name":
-            target = self._table(call.session).prompts.get(public) or await self._find_after_start(
-                call, "prompts", public
-            )
+            target = table.prompts.get(public) or await self._find_after_start(call, conversation, "prompts", public)
             owner = (target.member, target.name) if target is not None else None
         else:
-            template = self._table(call.session).templates.get(public)
-            owner = (template.member, template.name) if template else await self._resource(call, public)
+            template = table.templates.get(public)
+            owner = (template.member, template.name) if template else await self._resource(call, conversation, public)
         if owner is None:
             raise WireError(INVALID_PARAMS, f"nothing can be completed for {public}")
         member, own = owner
@@ -395,16 +458,19 @@ class View:
 
     # Lookup
 
-    async def _wait_for_members(self, session: str | None) -> None:
+    async def _wait_for_members(self, session: str | None, conversation: str | None = None) -> None:
         """Wait for members that cannot be listed yet, but not for those that take much longer than the others."""
-        starting = [future for member in self._membership.members(session) if (future := member.use()) is not None]
+        members = self._membership.members(session, conversation)
+        starting = [future for member in members if (future := member.use()) is not None]
         if starting:
             await wait_for_most(starting, _MAX_WAIT_SECONDS)
 
-    async def _find_after_start(self, call: Call, kind: Kind, name: str) -> Target | None:
+    async def _find_after_start(self, call: Call, conversation: str | None, kind: Kind, name: str) -> Target | None:
         """Look up a name again after the members that may own it have started: they may have something new."""
         members = [
-            member for member in self._membership.members(call.session) if self._style.may_own(member.name, name)
+            member
+            for member in self._membership.members(call.session, conversation)
+            if self._style.may_own(member.name, name)
         ]
         starting = [future for member in members if (future := member.use(current=True)) is not None]
         if starting:
@@ -414,7 +480,7 @@ class View:
                 await asyncio.wait(starting, timeout=_MAX_WAIT_SECONDS)
             else:
                 await wait_for_most(starting, _MAX_WAIT_SECONDS)
-        return self._table(call.session).targets(kind).get(name)
+        return self._table(call.session, conversation).targets(kind).get(name)
 
     def _not_found(self, call: Call, what: str, name: str) -> WireError:
         """Return the error for a name that does not exist, with the members that may own it and are not available."""
@@ -422,10 +488,10 @@ class View:
         message = f"there is no {what} {name}"
         return WireError(INVALID_PARAMS, f"{message}: {'; '.join(absent)}" if absent else message)
 
-    async def _resource(self, call: Call, uri: str) -> tuple[CatalogProvider, str] | None:
+    async def _resource(self, call: Call, conversation: str | None, uri: str) -> tuple[CatalogProvider, str] | None:
         """Return the provider of a resource and its own URI. If unknown, look again after the members have started."""
-        owner = self._table(call.session).resource(uri)
+        owner = self._table(call.session, conversation).resource(uri)
         if owner is None:
-            await self._wait_for_members(call.session)
-            owner = self._table(call.session).resource(uri)
+            await self._wait_for_members(call.session, conversation)
+            owner = self._table(call.session, conversation).resource(uri)
         return owner

@@ -333,6 +333,31 @@ class SessionIndex:
         """Return the sessions of a workspace whose agent has run."""
         return self._by_workspace[workspace_agent.workspace.path]
 
+    def find_run(self, workspace: Path) -> AgentRun | None:
+        """Return the running process of the agent of a workspace."""
+        workspace_sessions = self._by_workspace.get(workspace)
+        if workspace_sessions is None or not self._is_current(workspace_sessions.workspace_agent):
+            return None
+        return workspace_sessions.workspace_agent.supervisor.run
+
+    async def find_root(self, workspace: Path, id_: str) -> str | None:
+        """Return the root that a session works for, or its own id; None if the agent has no such session."""
+        if (agent_run := self.find_run(workspace)) is None:
+            return None
+        await self.wait_until_known([self._by_workspace[workspace]])
+        while True:
+            session = agent_run.watcher.session(id_)
+            if session is None:
+                try:
+                    # A child whose creation was not reported yet.
+                    session = await agent_run.client.session(id_)
+                except RookeryError:
+                    return None
+                agent_run.watcher.apply_early(SessionUpdated(session))
+            if session.parent is None:
+                return id_
+            id_ = session.parent
+
     def visible_to(self, scope: Path | None) -> list[WorkspaceSessions]:
         """Return the sessions of each workspace that the caller may see, and drop those of closed workspaces."""
         for path in self._by_workspace.keys() - self._agents.agents.keys():

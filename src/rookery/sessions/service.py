@@ -19,7 +19,7 @@ from rookery.agents.opencode.events import SessionDeleted, SessionUpdated, Toast
 from rookery.agents.opencode.records import Session
 from rookery.agents.run import AgentRun
 from rookery.sessions.aliases import AgentAlias, AgentChoice, resolve_agent
-from rookery.sessions.asks import PendingAsks, require_owner
+from rookery.sessions.asks import PendingAsks, ToolAsks, require_owner
 from rookery.sessions.conversion import is_hidden
 from rookery.sessions.follow import ChangeFollower, require_limit
 from rookery.sessions.index import (
@@ -245,7 +245,8 @@ class Sessions:
         self.terminals = terminals or TerminalPool(agents.launcher.spawner, agents.launcher.user_environment)
         self._actions = SessionActions(agents, workspaces, index, self.terminals, clock)
         self._turns = TurnSender(follower, clock)
-        self._pending_asks = PendingAsks(index)
+        self.tool_asks = ToolAsks(index)
+        self._pending_asks = PendingAsks(index, self.tool_asks)
         self._history = ToolHistory(index)
         self._publisher = SessionEventPublisher(index, self._changes, events)
         waits = Waits(index, follower, clock)
@@ -298,6 +299,12 @@ class Sessions:
     async def abort(self, id_: str, scope: Path | None = None) -> SessionInfo:
         """Stop the running turn, if there is one."""
         return await self._actions.abort(await self._index.find(id_, scope))
+
+    async def find_conversation(self, id_: str) -> tuple[Path, str]:
+        """Return the workspace of a session, by its id or a unique prefix, and the id of the session it works for."""
+        ref = await self._index.find(id_, None)
+        path = ref.workspace_sessions.workspace.path
+        return path, await self._index.find_root(path, ref.id) or ref.id
 
     @asynccontextmanager
     async def use_agent(self, id_: str, scope: Path | None = None) -> AsyncGenerator[AgentRun]:

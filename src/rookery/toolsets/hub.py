@@ -15,8 +15,8 @@ from rookery.toolsets.operations import operation_tools
 from rookery.toolsets.toolset import Tool, Toolset
 from rookery.wire.protocol.provider import Call
 
-# Searches for tools, with the arguments session, query and limit.
-FindTools = Callable[[str | None, str, int], Awaitable[ToolMatches]]
+# Searches for tools on behalf of a call, with the arguments query and limit.
+FindTools = Callable[[Call, str, int], Awaitable[ToolMatches]]
 
 
 class FindTool(msgspec.Struct, forbid_unknown_fields=True):
@@ -50,7 +50,7 @@ def find_tool(find: FindTools) -> Tool:
     """Return the tool that searches all tools."""
 
     async def run(call: Call, arguments: FindTool) -> TextResult:
-        matches = await find(call.session, arguments.query, arguments.limit)
+        matches = await find(call, arguments.query, arguments.limit)
         result = {
             "tools": [_describe_match(target) for target in matches.tools],
             "among": matches.searched,

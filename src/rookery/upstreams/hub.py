@@ -250,23 +250,37 @@ class Hub:
         return report
 
     async def switch(
-        self, directory: Path | None, session: str | None, name: str, *, tool: str | None, level: Level, enabled: bool
+        self,
+        directory: Path | None,
+        session: str | None,
+        name: str,
+        *,
+        tool: str | None,
+        level: Level,
+        enabled: bool,
+        conversation: str | None = None,
     ) -> None:
         """Switch a server, or those of its tools that match, on or off."""
         server_set = await self.server_set(directory, session)
         server_set.find(name, session)
-        subject = server_set.subjects(session).get(level)
+        subject = server_set.subjects(session, conversation).get(level)
         if subject is None:
             raise RookeryError(
                 "invalid-input", f"there is no {level} here to switch {name} for", "name a workspace or a session"
             )
         pattern = name if tool is None else f"{name}/{tool}"
-        await self.switches.set(Switch(level, subject, pattern, enabled))
+        workspace = server_set.workspace or "" if level == "conversation" else ""
+        await self.switches.set(Switch(level, subject, pattern, enabled, workspace))
         # Refresh all affected sets: the other workspaces of the project, and every view that a session may have.
         for affected in self._server_sets:
-            if level == "session" or affected.subjects(None).get(level) == subject:
+            if level == "conversation":
+                is_affected = affected is server_set
+            else:
+                is_affected = level == "session" or affected.subjects(None).get(level) == subject
+            if is_affected:
                 await affected.refresh(reload=False)
-        self._events.publish("mcp.switched", server=name, tool=tool, level=level, enabled=enabled)
+        about = {"session": conversation} if level == "conversation" else {}
+        self._events.publish("mcp.switched", server=name, tool=tool, level=level, enabled=enabled, **about)
 
     def end_session(self, session: str) -> None:
         """End the switches and the servers of a session."""

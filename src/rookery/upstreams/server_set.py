@@ -10,8 +10,9 @@ from pathlib import Path
 
 import msgspec
 
+from rookery.gateway.conversations import ALL_CONVERSATIONS
 from rookery.gateway.provider import CatalogProvider
-from rookery.gateway.rules import Rules, Subjects, Switches, ToolPolicy, ViewRules
+from rookery.gateway.rules import CombinedRules, Level, Rules, Subjects, Switches, ToolPolicy, ViewRules
 from rookery.system.errors import RookeryError
 from rookery.upstreams.config.definition import Definition
 from rookery.upstreams.config.permissions import Permissions
@@ -52,11 +53,13 @@ class ServerRecord(msgspec.Struct):
 class ServerSlot:
     """A definition in effect, and its servers by session.
 
-    `blocked_status` is the status that prevents its use, if any.
+    `blocked_status` is the status that prevents its use, if any. `is_off` is whether it is enabled only for some
+    conversations of the workspace's agent.
     """
 
     definition: Definition
     blocked_status: str | None = None
+    is_off: bool = False
     servers: dict[str | None, Server] = field(default_factory=dict[str | None, Server])
 
     @property
@@ -87,8 +90,13 @@ class AddedServers:
         return self.by_session.get(session, {}).pop(name, None) is not None
 
 
-def build_record(slot: ServerSlot, server: Server | None, workspace: str | None, session: str | None) -> ServerRecord:
-    """Return the record of a slot. `server` is None if it has not been used yet or is held back."""
+def build_record(
+    slot: ServerSlot, server: Server | None, workspace: str | None, session: str | None, *, off: bool = False
+) -> ServerRecord:
+    """Return the record of a slot. `server` is None if it has not been used yet or is held back.
+
+    With `off` it is disabled for whom the record is about.
+    """
     definition = slot.definition
     record = ServerRecord(
         name=definition.name,
@@ -111,6 +119,8 @@ def build_record(slot: ServerSlot, server: Server | None, workspace: str | None,
         record.diagnosis = server.diagnosis()
         record.problems = server.list_problems()
         record.stderr = server.redactor.clean(server.stderr.text()).splitlines()[-_STDERR_LINES:]
+    if off:
+        record.status = "disabled"
     return record
 
 
@@ -172,29 +182,58 @@ class ServerSet:
     def workspace(self) -> str | None:
         return str(self.directory) if self.directory is not None else None
 
-    def subjects(self, session: str | None) -> Subjects:
+    def subjects(self, session: str | None, conversation: str | None = None) -> Subjects:
         """Return the subjects of the switches that apply to a caller of this server set."""
-        subjects: Subjects = {"app": ""}
+        subjects: dict[Level, str] = {"app": ""}
         if self.directory is not None:
-            subjects = {**subjects, "project": str(self._project), "workspace": str(self.directory)}
-        return subjects if session is None else {**subjects, "session": session}
+            subjects |= {"project": str(self._project), "workspace": str(self.directory)}
+        if session is not None:
+            subjects["session"] = session
+        if conversation is not None:
+            subjects["conversation"] = conversation
+        return subjects
+
+    @property
+    def conversations(self) -> frozenset[str]:
+        """The conversations of the workspace's agent that have switches of their own."""
+        return self.switches.conversations(str(self.directory)) if self.directory is not None else frozenset()
+
+    def is_enabled(self, slot: ServerSlot, session: str | None = None, conversation: str | None = None) -> bool:
+        """Return whether a server is enabled for a caller, or only for conversations other than its own."""
+        if not self.conversations:
+            return not slot.is_off
+        return self._is_enabled(slot.definition, session, conversation)
+
+    def _is_enabled(self, definition: Definition, session: str | None, conversation: str | None) -> bool:
+        switched = self.switches.server(definition.name, self.subjects(session, conversation))
+        return definition.enabled if switched is None else switched
 
     def session_key(self, session: str | None) -> str | None:
         """Return `session` if it sees anything else than callers without a session, else None."""
         return session if session is not None and (self._has_session_servers or session in self._slots) else None
 
-    def servers(self, session: str | None = None) -> list[Server]:
-        """Return the servers that may be used."""
+    def servers(self, session: str | None = None, conversation: str | None = None) -> list[Server]:
+        """Return the servers that may be used, also by `ALL_CONVERSATIONS`."""
         slots = [slot for slot in self._slots_for(session).values() if slot.blocked_status is None]
+        if conversation != ALL_CONVERSATIONS:
+            slots = [slot for slot in slots if self.is_enabled(slot, session, conversation)]
         return [self._server(slot, session) for slot in slots if session is not None or not slot.is_per_session]
 
     def slots(self, session: str | None = None) -> Iterator[ServerSlot]:
         yield from self._slots_for(session).values()
 
-    def records(self, session: str | None = None) -> list[ServerRecord]:
+    def records(self, session: str | None = None, conversation: str | None = None) -> list[ServerRecord]:
         """Return the records of all servers, including shadowed ones. Creates no servers."""
-        slots = self._slots_for(session).values()
-        own = [build_record(slot, self._running(slot, session), self.workspace, session) for slot in slots]
+        own = [
+            build_record(
+                slot,
+                self._running(slot, session),
+                self.workspace,
+                session,
+                off=not self.is_enabled(slot, session, conversation),
+            )
+            for slot in self._slots_for(session).values()
+        ]
         return own + [build_shadowed_record(definition, self.workspace) for definition in self.config.shadowed]
 
     def awaiting_approval(self) -> list[Definition]:
@@ -221,7 +260,7 @@ class ServerSet:
         if slot.blocked_status == "failed":
             message = f'MCP server "{name}" failed: {slot.definition.unresolved}'
             raise RookeryError("upstream-failed", message, f"rookery mcp get {name}")
-        if slot.blocked_status is not None:
+        if slot.blocked_status is not None or slot.is_off:
             raise RookeryError("server-unavailable", f'MCP server "{name}" is disabled', f"rookery mcp enable {name}")
         if session is None and slot.is_per_session:
             raise RookeryError(
@@ -281,9 +320,14 @@ class ServerSet:
         """Return the status of each server that callers without a session have. Creates no servers."""
         running = {name: (slot, self._running(slot, None)) for name, slot in self._slots_for(None).items()}
         return {
-            name: server.status if server else slot.blocked_status or "pending"
+            name: "disabled" if slot.is_off else server.status if server else slot.blocked_status or "pending"
             for name, (slot, server) in running.items()
         }
+
+    def running_status(self, slot: ServerSlot) -> str:
+        """Return the status of a server that may be used by anybody, also if only by some conversations."""
+        server = self._running(slot, None)
+        return server.status if server is not None else "pending"
 
     def _report(self, before: Mapping[str, str]) -> None:
         """Report each status that changed. The first load of the files reports nothing."""
@@ -294,7 +338,8 @@ class ServerSet:
                 self._on_record_changed(name, None)
             elif after[name] != before.get(name):
                 slot = slots[name]
-                self._on_record_changed(name, build_record(slot, self._running(slot, None), self.workspace, None))
+                record = build_record(slot, self._running(slot, None), self.workspace, None, off=slot.is_off)
+                self._on_record_changed(name, record)
 
     def end_session(self, session: str) -> None:
         """Give back the servers of a session that has ended."""
@@ -320,20 +365,18 @@ class ServerSet:
         definitions = {definition.name: definition for definition in self.config.servers}
         for added in reversed(self._added):
             definitions |= added.of(None) | (added.of(session) if session is not None else {})
-        return {
-            name: ServerSlot(definition, self._blocked_status(definition, session, unapproved))
-            for name, definition in definitions.items()
-        }
+        return {name: self._build_slot(definition, session, unapproved) for name, definition in definitions.items()}
 
-    def _blocked_status(
+    def _build_slot(
         self, definition: Definition, session: str | None, unapproved: Mapping[str, Definition]
-    ) -> str | None:
-        switched = self.switches.server(definition.name, self.subjects(session))
-        if not (definition.enabled if switched is None else switched):
-            return "disabled"
+    ) -> ServerSlot:
+        is_off = not self._is_enabled(definition, session, None)
+        if is_off and not any(self._is_enabled(definition, session, other) for other in self.conversations):
+            return ServerSlot(definition, "disabled")
         if definition.unresolved:
-            return "failed"
-        return "needs_approval" if unapproved.get(definition.name) is definition else None
+            return ServerSlot(definition, "failed", is_off)
+        status = "needs_approval" if unapproved.get(definition.name) is definition else None
+        return ServerSlot(definition, status, is_off)
 
     def _keep_servers(
         self, old: dict[str | None, dict[str, ServerSlot]], new: dict[str | None, dict[str, ServerSlot]]
@@ -396,20 +439,26 @@ class ServerSetMembership:
     def session_key(self, session: str | None) -> str | None:
         return self.server_set.session_key(session)
 
-    def members(self, session: str | None) -> Sequence[CatalogProvider]:
+    def conversation_key(self, conversation: str | None) -> str | None:
+        own = self.server_set.conversations
+        return conversation if conversation in own or (own and conversation == ALL_CONVERSATIONS) else None
+
+    def members(self, session: str | None, conversation: str | None = None) -> Sequence[CatalogProvider]:
         if not self.with_servers:
             return self.toolsets
-        servers = self.server_set.servers(session)
+        servers = self.server_set.servers(session, conversation)
         if self.only_server is not None:
             return [server for server in servers if server.name == self.only_server]
         return [*self.toolsets, *servers]
 
-    def rules(self, session: str | None) -> Rules:
+    def rules(self, session: str | None, conversation: str | None = None) -> Rules:
+        if conversation == ALL_CONVERSATIONS:
+            return CombinedRules([self.rules(session, other) for other in (None, *self.server_set.conversations)])
         return ViewRules(
             {slot.definition.name: slot.definition.tool_filters for slot in self.server_set.slots(session)},
             self.server_set.config.permissions.shown,
             self.server_set.switches,
-            self.server_set.subjects(session),
+            self.server_set.subjects(session, conversation),
             self.make_policy(self.server_set.config.permissions),
         )
 

@@ -43,6 +43,8 @@ _FILE_REFERENCE = re.compile(r"\{file:([^}]+)\}")
 logger = logging.getLogger("rookery.agents")
 
 _MAX_CONFIG_BYTES = 1_000_000
+# OpenCode replaces these characters in the names of tools.
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class RedirectedServer(msgspec.Struct, frozen=True):
@@ -57,12 +59,22 @@ class AgentServers(msgspec.Struct, frozen=True):
 
     `usable` are those of the others that have not failed: it is worthwhile to connect to them. `ready` are those that
     have started: a connection to them does not fail because they take too long.
+
+    `conversations` says what is off in single conversations, by session; an empty id stands for all others.
     """
 
     served: tuple[RedirectedServer, ...] = ()
     off: tuple[str, ...] = ()
     usable: frozenset[str] = frozenset()
     ready: frozenset[str] = frozenset()
+    conversations: Mapping[str, "ConversationServers"] = {}
+
+
+class ConversationServers(msgspec.Struct, frozen=True):
+    """What is off in a conversation: whole servers, and the names of tools in OpenCode, also those of these servers."""
+
+    servers: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
 
 
 class InlineConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +97,15 @@ class InlineConfig(msgspec.Struct, frozen=True, kw_only=True):
     # What the model reads after an output that looks like a refused access; empty without a sandbox.
     refusal_note: str = ""
     user: Mapping[str, Any] = {}
+
+
+def list_tool_names(server: str, tool: str, public: str) -> tuple[str, str]:
+    """Return the names of a tool in OpenCode: of its server's own entry, and of Rookery's, where it is `public`."""
+    return _make_tool_name(server, tool), _make_tool_name(MCP_ENTRY_NAME, public)
+
+
+def _make_tool_name(entry: str, tool: str) -> str:
+    return "_".join(_NOT_IN_NAMES.sub("_", part) for part in (entry, tool))
 
 
 def build_mcp_entry() -> dict[str, Any]:

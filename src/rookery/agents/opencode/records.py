@@ -165,6 +165,10 @@ class Permission(OpenCodeRecord, frozen=True, rename={"session": "sessionID", "c
         return f"{self.permission}: {', '.join(self.patterns)}" if self.patterns else self.permission
 
 
+class GatewayPermission(Permission, frozen=True):
+    """A permission that Rookery's gateway asks for. OpenCode does not know it."""
+
+
 class QuestionOption(OpenCodeRecord, frozen=True):
     label: str = ""
     description: str = ""

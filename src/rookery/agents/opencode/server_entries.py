@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from rookery.agents.opencode.config import AgentServers, build_server_entries
 from rookery.system.fs.atomic import write_secret
 from rookery.workspaces.model import Workspace
@@ -35,6 +37,8 @@ class _WrittenFile:
         self.counts.update(servers.usable - self.usable.keys())
         self.usable = {name: self.counts[name] for name in sorted(servers.usable)}
         content = {"mcp": entries, "usable": self.usable, "ready": sorted(servers.ready)}
+        if servers.conversations:
+            content["off"] = msgspec.to_builtins(servers.conversations)
         data = json.dumps(content, ensure_ascii=False).encode()
         changed, self.data = data != self.data, data
         return changed

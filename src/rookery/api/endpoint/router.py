@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rookery.api.endpoint.selection import HEADER, ViewChoice, ViewSelector, encode_endpoint_path
 from rookery.gateway.audit import NO_RECORDER, CallRecorder
+from rookery.gateway.conversations import Conversations
 from rookery.gateway.elicitation import ParkedCalls
 from rookery.gateway.hooks import Hooks
 from rookery.gateway.provider import CatalogProvider
@@ -69,6 +70,7 @@ class ViewParts:
     parked_calls: ParkedCalls
     shares: Shares
     recorder: CallRecorder = NO_RECORDER
+    conversations: Conversations | None = None
 
 
 @dataclass(slots=True)
@@ -357,7 +359,13 @@ class EndpointRouter:
         members = ServerSetMembership(server_set, parts.make_policy, toolsets, choice.server, choice.servers)
         kind = SearchView if choice.search else SearchableView
         view = view_search.view = kind(
-            members, choice.style, parts.info, parts.hooks, parts.parked_calls, parts.recorder
+            members,
+            choice.style,
+            parts.info,
+            parts.hooks,
+            parts.parked_calls,
+            parts.recorder,
+            parts.conversations,
         )
         if isinstance(view, SearchView):
             view.finder = parts.make_search_provider(view_search)

@@ -226,23 +226,25 @@ def _set_switch(
 
 
 def _complete_session(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return shell completions: the session ids of clients. No daemon is started for them."""
+    """Return shell completions: the sessions of agents and of clients. No daemon is started for them."""
     from rookery.daemon_client import connection
 
     try:
         clients = json.loads(connection.call("GET", "/api/daemon", start=False))["clients"]
+        sessions = json.loads(connection.call("GET", "/api/sessions", start=False))
     except Failure:
         return []
-    return [client["session"] for client in clients if client["session"].startswith(incomplete)]
+    ids = [*(session["id"] for session in sessions), *(client["session"] for client in clients)]
+    return [id_ for id_ in ids if id_.startswith(incomplete)]
 
 
 _SWITCH_OPTIONS = (
     click.option(
         "--session",
-        metavar="ID",
+        metavar="SESSION",
         shell_complete=_complete_session,
-        help="For one client, by its Mcp-Session-Id, until that session ends. `rookery status --json` lists the "
-        "clients that have one under `daemon.clients`.",
+        help="In one conversation of an agent, by the id of its session or the beginning of it. Or for one client, by "
+        "its Mcp-Session-Id, until that session ends; `rookery status --json` lists these under `daemon.clients`.",
     ),
     click.option(
         "--level",
@@ -261,7 +263,21 @@ def _switch_options(command: Command) -> Command:
     return command
 
 
-@mcp.command(epilog="\b\nExamples:\n  rookery mcp enable github\n  rookery mcp enable github --tool 'get_*'\n")
+_ENABLE = """\b
+Examples:
+  rookery mcp enable github
+  rookery mcp enable github --tool 'get_*'
+  rookery mcp enable github --session ses_1a2b      in one conversation of an agent
+"""
+_DISABLE = """\b
+Examples:
+  rookery mcp disable github
+  rookery mcp disable github --tool 'delete_*'
+  rookery mcp disable github --session ses_1a2b     in one conversation of an agent
+"""
+
+
+@mcp.command(epilog=_ENABLE)
 @_switch_options
 @server_options
 def enable(name: str, everywhere: bool, as_json: bool, no_start: bool, **chosen: str | None) -> None:
@@ -269,7 +285,7 @@ def enable(name: str, everywhere: bool, as_json: bool, no_start: bool, **chosen:
     _set_switch("enable", name, ServerClient(everywhere, no_start), as_json, **chosen)
 
 
-@mcp.command(epilog="\b\nExamples:\n  rookery mcp disable github\n  rookery mcp disable github --tool 'delete_*'\n")
+@mcp.command(epilog=_DISABLE)
 @_switch_options
 @server_options
 def disable(name: str, everywhere: bool, as_json: bool, no_start: bool, **chosen: str | None) -> None:

@@ -6,13 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 from rookery.agents.launch import Launcher, LaunchOptions
 from rookery.agents.manager import AgentManager, StoppedAgents
-from rookery.agents.opencode.config import AgentServers, LaunchContext, RedirectedServer, write_config_file
+from rookery.agents.opencode.config import (
+    AgentServers,
+    ConversationServers,
+    LaunchContext,
+    RedirectedServer,
+    list_tool_names,
+    write_config_file,
+)
 from rookery.agents.opencode.install import SharedInstaller
 from rookery.agents.opencode.ports import AgentPorts
 from rookery.daemon.approvals import OpenCodeConfigApprovals
 from rookery.daemon.lifecycle import follow_bus
 from rookery.daemon.services.gateway import GatewayService
 from rookery.daemon.settings.schema import Settings
+from rookery.gateway.conversations import ALL_CONVERSATIONS
+from rookery.gateway.names import gateway_name
+from rookery.gateway.rules import ALLOWED
 from rookery.guard.subject import Key
 from rookery.sessions.run_tool import ScriptedCalls
 from rookery.system.bus import Bus, Event
@@ -20,7 +30,7 @@ from rookery.system.process.spawn import Spawner
 from rookery.system.store import Store
 from rookery.system.tasks import TaskSet
 from rookery.upstreams.config.jsonc import parse_jsonc, to_python
-from rookery.upstreams.server_set import ServerSet
+from rookery.upstreams.server_set import ServerSet, ServerSetMembership
 from rookery.workspaces.model import Workspace
 from rookery.workspaces.service import Workspaces
 
@@ -64,14 +74,33 @@ def list_agent_servers(server_set: ServerSet) -> AgentServers:
     """Return the servers of a workspace as its agent gets them."""
     slots = list(server_set.slots())
     served = [slot.definition for slot in slots if slot.blocked_status is None and not slot.needs_approval]
-    statuses = server_set.statuses()
+    statuses = {slot.definition.name: server_set.running_status(slot) for slot in slots}
     failed = {name for name, status in statuses.items() if status in _FAILED}
     return AgentServers(
         tuple(RedirectedServer(definition.name, round(definition.timeouts.execution * 1000)) for definition in served),
         tuple(slot.definition.name for slot in slots if slot.definition not in served),
         frozenset(definition.name for definition in served) - failed,
         frozenset(definition.name for definition in served if statuses[definition.name] in _READY),
+        {id_ or "": _list_off(server_set, id_) for id_ in (None, *sorted(server_set.conversations))}
+        if server_set.conversations
+        else {},
     )
+
+
+def _list_off(server_set: ServerSet, conversation: str | None) -> ConversationServers:
+    """Return what an agent is offered because of other conversations, and is off in this one."""
+    membership = ServerSetMembership(server_set, lambda _: lambda server, tool, public: ALLOWED)
+    rules, offered = membership.rules(None, conversation), membership.rules(None, ALL_CONVERSATIONS)
+    own, off, tools = set(server_set.servers(None, conversation)), list[str](), list[str]()
+    for server in server_set.servers(None, ALL_CONVERSATIONS):
+        if server not in own:
+            off.append(server.name)
+        for tool in server.catalog.tools if server.catalog is not None else ():
+            public = gateway_name(server.name, tool.name)
+            is_off = server not in own or not rules.is_shown(server.name, tool.name, public)
+            if is_off and offered.is_shown(server.name, tool.name, public):
+                tools += list_tool_names(server.name, tool.name, public)
+    return ConversationServers(tuple(off), tuple(tools))
 
 
 def read_jsonc(text: str) -> Any:

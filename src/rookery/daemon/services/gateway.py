@@ -55,6 +55,7 @@ from rookery.workspaces.projects import Projects
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
+    from rookery.gateway.conversations import Conversations
     from rookery.wire.http_client.client import HttpClient
 
 _GRACE_SECONDS = 30.0
@@ -159,6 +160,8 @@ class GatewayService:
         # Further built-in toolsets of a view, made for the only workspace that its clients may access, None for the
         # owner, and for the workspace that the view acts in, if any.
         self.toolsets: list[Callable[[Path | None, Path | None], CatalogProvider]] = []
+        # The sessions of agents, set before the router is made.
+        self.conversations: Conversations | None = None
         self._tasks = TaskSet("gateway")
         self._router: EndpointRouter | None = None
 
@@ -175,6 +178,7 @@ class GatewayService:
             self.parked_calls,
             self._shares,
             self._recorder,
+            self.conversations,
         )
         toolsets = frozenset(toolset.name for toolset in self._make_toolsets(None, None, ViewSearch()))
         router = self._router = EndpointRouter(

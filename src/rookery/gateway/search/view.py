@@ -50,9 +50,11 @@ class SearchableView(View):
 
     _indexed: tuple[Table, ToolIndex, int] | None = None
 
-    async def find(self, session: str | None, question: str, limit: int) -> ToolMatches:
-        await self._wait_for_members(session)
-        table = self._table(session)
+    async def find(self, call: Call, question: str, limit: int) -> ToolMatches:
+        """Return the tools that match a question of the caller."""
+        session, conversation = call.session, await self._find_conversation(call)
+        await self._wait_for_members(session, conversation)
+        table = self._table(session, conversation)
         if self._indexed is None or self._indexed[0] is not table:
             targets = [
                 target for target in table.tools.values() if target.verdict.action != "deny" and target.public != FIND
@@ -73,10 +75,10 @@ class ViewSearch:
 
     view: SearchableView | None = None
 
-    async def find(self, session: str | None, question: str, limit: int) -> ToolMatches:
+    async def find(self, call: Call, question: str, limit: int) -> ToolMatches:
         if self.view is None:
             raise RookeryError("internal-error", "this view has no tools to search")
-        return await self.view.find(session, question, limit)
+        return await self.view.find(call, question, limit)
 
 
 class SearchView(SearchableView):
@@ -112,7 +114,12 @@ class SearchView(SearchableView):
             return results.tool_failure("invalid-input", f"the arguments of {CALL} are invalid: {error.message}")
         if name in (FIND, CALL):
             return results.tool_failure("invalid-input", f"call {name} directly, not through {CALL}")
-        if name not in self._table(call.session).tools and await self._find_after_start(call, "tools", name) is None:
+        # Also one that is switched off in the conversation, which is refused with the reason.
+        known = (self._table(call.session, other).tools for other in (None, await self._find_conversation(call)))
+        if (
+            not any(name in tools for tools in known)
+            and await self._find_after_start(call, None, "tools", name) is None
+        ):
             self._audit.record("call", "denied", "not-found", call, None, name)
             message = self._not_found(call, "tool", name).message
             return results.tool_error(RookeryError("invalid-input", message, f"{FIND} returns the available names"))

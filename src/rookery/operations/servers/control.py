@@ -44,6 +44,18 @@ class ForSession(ForWorkspace):
     ] = None
 
 
+class ForConversation(ForSession):
+    """The servers as a client session or a conversation of an agent sees them, or as all do."""
+
+    session: Annotated[
+        _Text | None,
+        Meta(
+            description="Id of a session of an agent, or the beginning of it, whatever its workspace; or id of a "
+            "client session. Each may have switches of its own"
+        ),
+    ] = None
+
+
 class OneServer(ForSession, kw_only=True):
     name: Annotated[str, Meta(description="Name of the server")]
 
@@ -52,6 +64,10 @@ class DebugServer(OneServer, kw_only=True):
     trace: Annotated[
         bool, Meta(description="If true, run it with strace, and return the system calls that its sandbox refused")
     ] = False
+
+
+class ServerInConversation(ForConversation, kw_only=True):
+    name: Annotated[str, Meta(description="Name of the server")]
 
 
 class AddServer(OneServer, kw_only=True):
@@ -79,14 +95,17 @@ class DefineServer(ForWorkspace, kw_only=True):
     force: Annotated[bool, Meta(description="If true, replace an entry with the same name")] = False
 
 
-class SwitchServer(OneServer, kw_only=True):
+class SwitchServer(ServerInConversation, kw_only=True):
     tool: Annotated[
         str | None,
         Meta(description="Name of a tool at its server, or a pattern with * and ?; default: the server itself"),
     ] = None
     level: Annotated[
         Level | None,
-        Meta(description="For whom; default: the session or the workspace that is named, else everywhere (app)"),
+        Meta(
+            description="For whom; default: the conversation, the client session or the workspace that is named, else "
+            "everywhere (app)"
+        ),
     ] = None
 
 
@@ -162,15 +181,50 @@ class ServerStatuses(msgspec.Struct):
     servers: list[ServerStatus]
 
 
+class ServerSelection(msgspec.Struct, frozen=True):
+    """The servers of a directory, as all, a client session or a conversation sees them."""
+
+    directory: Path | None
+    session: str | None = None
+    conversation: str | None = None
+
+
 class ServerSelector:
     """Selects the servers that an operation is about.
 
-    `find_folder` returns the folder of a workspace, by its path or as `<project>/<name>`.
+    `find_folder` returns the folder of a workspace, by its path or as `<project>/<name>`. `find_conversation` returns
+    the workspace and the id of a conversation, by the id of a session of it.
     """
 
-    def __init__(self, hub: Hub, find_folder: Callable[[str], Awaitable[Path]]) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        find_folder: Callable[[str], Awaitable[Path]],
+        find_conversation: Callable[[str], Awaitable[tuple[Path, str]]],
+    ) -> None:
         self.hub = hub
-        self._find_folder = find_folder
+        self._find_folder, self._find_conversation = find_folder, find_conversation
+
+    async def select(self, caller: Caller, arguments: ForConversation) -> ServerSelection:
+        """Return the selected servers. A conversation has those of its own workspace."""
+        session = arguments.session
+        if session is None or self.hub.is_session_open(session):
+            return ServerSelection(await self.find_directory(caller, arguments), session)
+        # An agent that does not run has no sessions, but may have had switches for them.
+        workspace = self.hub.switches.find_conversation(session)
+        if workspace is not None:
+            directory, conversation = Path(workspace), session
+        else:
+            try:
+                directory, conversation = await self._find_conversation(session)
+            except RookeryError as error:
+                if error.code != "session-not-found":
+                    raise
+                message = f"there is no session {session!r} of an agent or a client"
+                remedy = "list those of agents: rookery session list; and of clients: rookery status --json"
+                raise RookeryError("session-not-found", message, remedy) from None
+        await self.hub.config_watcher.catch_up(directory)
+        return ServerSelection(directory, None, conversation)
 
     async def find_directory(self, caller: Caller, arguments: ForWorkspace) -> Path | None:
         """Return the directory of the servers, None for the app-wide ones. Reads changed configuration files first."""
@@ -180,14 +234,15 @@ class ServerSelector:
         await self.hub.config_watcher.catch_up(directory)
         return directory
 
-    async def get_record(self, directory: Path | None, arguments: OneServer) -> ListedServer:
+    async def get_record(self, selection: ServerSelection, name: str) -> ListedServer:
         """Return the record of one server; raise if there is none with this name."""
-        server_set = await self.hub.server_set(directory, arguments.session)
-        server_set.find(arguments.name, arguments.session)
-        return _index_records(server_set.records(arguments.session))[arguments.name]
+        server_set = await self.hub.server_set(selection.directory, selection.session)
+        server_set.find(name, selection.session)
+        return _index_records(server_set.records(selection.session, selection.conversation))[name]
 
-    async def list_records(self, directory: Path | None, session: str | None) -> dict[str, ListedServer]:
-        return _index_records(await self.hub.records(directory, session))
+    async def list_records(self, selection: ServerSelection) -> dict[str, ListedServer]:
+        server_set = await self.hub.server_set(selection.directory, selection.session)
+        return _index_records(server_set.records(selection.session, selection.conversation))
 
 
 def _index_records(records: Iterable[ServerRecord]) -> dict[str, ListedServer]:
@@ -218,10 +273,9 @@ class ServerOperations:
         python="hub.servers",
         absent={"mcp": "`hub_list_servers` lists the same servers, and shadowed ones as entries of their own"},
     )
-    async def list(self, caller: Caller, arguments: ForSession) -> dict[str, ListedServer]:
+    async def list(self, caller: Caller, arguments: ForConversation) -> dict[str, ListedServer]:
         """All configured servers by name: status, error and other details."""
-        directory = await self._selector.find_directory(caller, arguments)
-        return await self._selector.list_records(directory, arguments.session)
+        return await self._selector.list_records(await self._selector.select(caller, arguments))
 
     @operation(
         access="workspace",
@@ -257,7 +311,7 @@ class ServerOperations:
         """Add a server until Rookery stops, and connect it; returns the records of all servers."""
         directory = await self._selector.find_directory(caller, arguments)
         await self._hub.add(directory, arguments.session, arguments.name, arguments.config)
-        return await self._selector.list_records(directory, arguments.session)
+        return await self._selector.list_records(ServerSelection(directory, arguments.session))
 
     @operation(
         changes=False,
@@ -301,11 +355,12 @@ class ServerOperations:
             forbid_unknown=True,
         ),
     )
-    async def get(self, caller: Caller, arguments: OneServer) -> ServerDetails:
+    async def get(self, caller: Caller, arguments: ServerInConversation) -> ServerDetails:
         """One server: its record, its definition without secrets, and its last output to stderr."""
-        directory = await self._selector.find_directory(caller, arguments)
-        slot = (await self._hub.server_set(directory, arguments.session)).find(arguments.name, arguments.session)
-        record = await self._selector.get_record(directory, arguments)
+        selection = await self._selector.select(caller, arguments)
+        server_set = await self._hub.server_set(selection.directory, selection.session)
+        slot = server_set.find(arguments.name, selection.session)
+        record = await self._selector.get_record(selection, arguments.name)
         definition = msgspec.convert(redact_definition(slot.definition), ShownDefinition)
         return ServerDetails(**msgspec.structs.asdict(record), definition=definition)
 
@@ -331,7 +386,7 @@ class ServerOperations:
             raise RookeryError("invalid-input", message, "send an absolute path")
         file = find_file(directory, path) if path else choose_file(directory, arguments.place, arguments.client)
         await self._hub.write(file, arguments.name, arguments.config, arguments.force)
-        record = (await self._selector.list_records(directory, None)).get(arguments.name)
+        record = (await self._selector.list_records(ServerSelection(directory))).get(arguments.name)
         return WrittenServer(arguments.name, str(file.path), file.dialect, file.place, record)
 
     @operation(
@@ -365,7 +420,7 @@ class ServerOperations:
         """Connect now, regardless of earlier failures; returns the server's record."""
         directory = await self._selector.find_directory(caller, arguments)
         await self._hub.connect(directory, arguments.session, arguments.name)
-        return await self._selector.get_record(directory, arguments)
+        return await self._selector.get_record(ServerSelection(directory, arguments.session), arguments.name)
 
     @operation(
         rest=RestRoute("POST", f"{SERVER_PATH}/disconnect"),
@@ -381,20 +436,21 @@ class ServerOperations:
         """Disconnect a server until it is connected again; returns its record."""
         directory = await self._selector.find_directory(caller, arguments)
         await self._hub.disconnect(directory, arguments.session, arguments.name)
-        return await self._selector.get_record(directory, arguments)
+        return await self._selector.get_record(ServerSelection(directory, arguments.session), arguments.name)
 
     @operation(
         rest=RestRoute("POST", f"{SERVER_PATH}/enable"),
         mcp=McpTool(
             ADMIN_TOOLSET,
             "server_enable",
-            "Enable an MCP server, or those of its tools that match `tool`, and return the server. Survives restarts.",
+            "Enable an MCP server, or those of its tools that match `tool`, and return the server. With `session` in "
+            "one conversation of an agent. Survives restarts.",
             forbid_unknown=True,
         ),
         is_setting=True,
     )
     async def enable(self, caller: Caller, arguments: SwitchServer) -> ListedServer:
-        """Enable a server, or those of its tools that match `tool`; survives restarts."""
+        """Enable a server, or those of its tools that match `tool`, also in one conversation; survives restarts."""
         return await self._switch(caller, arguments, enabled=True)
 
     @operation(
@@ -402,14 +458,15 @@ class ServerOperations:
         mcp=McpTool(
             ADMIN_TOOLSET,
             "server_disable",
-            "Disable an MCP server, or those of its tools that match `tool`, and return the server. Survives restarts.",
+            "Disable an MCP server, or those of its tools that match `tool`, and return the server. With `session` in "
+            "one conversation of an agent. Survives restarts.",
             destructive=True,
             forbid_unknown=True,
         ),
         is_setting=True,
     )
     async def disable(self, caller: Caller, arguments: SwitchServer) -> ListedServer:
-        """Disable a server, or those of its tools that match `tool`; survives restarts."""
+        """Disable a server, or those of its tools that match `tool`, also in one conversation; survives restarts."""
         return await self._switch(caller, arguments, enabled=False)
 
     @operation(
@@ -458,9 +515,18 @@ class ServerOperations:
         return ToolListCosts(sum(tool.tokens for tool in tools if tool.shown), self._search_tokens)
 
     async def _switch(self, caller: Caller, arguments: SwitchServer, *, enabled: bool) -> ListedServer:
-        directory = await self._selector.find_directory(caller, arguments)
-        level = arguments.level or ("session" if arguments.session else "workspace" if directory else "app")
+        selection = await self._selector.select(caller, arguments)
+        narrowest: Level = "session" if selection.session else "workspace" if selection.directory else "app"
+        level = arguments.level or narrowest
+        if selection.conversation is not None and arguments.level in (None, "session"):
+            level = "conversation"
         await self._hub.switch(
-            directory, arguments.session, arguments.name, tool=arguments.tool, level=level, enabled=enabled
+            selection.directory,
+            selection.session,
+            arguments.name,
+            tool=arguments.tool,
+            level=level,
+            enabled=enabled,
+            conversation=selection.conversation,
         )
-        return await self._selector.get_record(directory, arguments)
+        return await self._selector.get_record(selection, arguments.name)

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from rookery.operations.operation import ADMIN_TOOLSET, Caller, McpTool, Progress, RestRoute, operation
-from rookery.operations.servers.control import SERVER_PATH, ListedServer, OneServer, ServerSelector
+from rookery.operations.servers.control import SERVER_PATH, ListedServer, OneServer, ServerSelection, ServerSelector
 from rookery.system.errors import RookeryError
 from rookery.upstreams.config.definition import Definition
 from rookery.upstreams.oauth.manager import LOGIN_SECONDS, LoginAttempt
@@ -90,7 +90,7 @@ class SignInOperations:
         directory = await self._selector.find_directory(caller, arguments)
         # Whether the server requires a sign-in is known only after a connection.
         await self._hub.connect(directory, session, name)
-        status = (await self._selector.get_record(directory, arguments)).status
+        status = (await self._selector.get_record(ServerSelection(directory, arguments.session), arguments.name)).status
         if (
             status == "connected"
             and not self._signins.is_sign_in_required(definition)
@@ -121,7 +121,7 @@ class SignInOperations:
         await _wait_for_login(self._signins.attempt(definition), caller.progress)
         directory = await self._selector.find_directory(caller, arguments)
         await self._hub.connect(directory, arguments.session, arguments.name)
-        record = await self._selector.get_record(directory, arguments)
+        record = await self._selector.get_record(ServerSelection(directory, arguments.session), arguments.name)
         return SignedInServer(**msgspec.structs.asdict(record), issuer=self._signins.find_issuer(definition))
 
     @operation(

@@ -36,7 +36,8 @@ class ServerOperations:
 
         - `workspace`: Path of a workspace, or <project>/<name>; default: the one that the client has selected, if any,
           else the app-wide servers
-        - `session`: Id of a client session, which may have servers and switches of its own
+        - `session`: Id of a session of an agent, or the beginning of it, whatever its workspace; or id of a client
+          session. Each may have switches of its own
         """
         return await self._rest.request(
             "GET",
@@ -99,7 +100,8 @@ class ServerOperations:
         - `name`: Name of the server
         - `workspace`: Path of a workspace, or <project>/<name>; default: the one that the client has selected, if any,
           else the app-wide servers
-        - `session`: Id of a client session, which may have servers and switches of its own
+        - `session`: Id of a session of an agent, or the beginning of it, whatever its workspace; or id of a client
+          session. Each may have switches of its own
         """
         return await self._rest.request(
             "GET",
@@ -200,16 +202,18 @@ class ServerOperations:
         workspace: str | None = None,
         session: str | None = None,
         tool: str | None = None,
-        level: Literal["app", "project", "workspace", "session"] | None = None,
+        level: Literal["app", "project", "workspace", "session", "conversation"] | None = None,
     ) -> ListedServer:
-        """Enable a server, or those of its tools that match `tool`; survives restarts.
+        """Enable a server, or those of its tools that match `tool`, also in one conversation; survives restarts.
 
         - `name`: Name of the server
         - `workspace`: Path of a workspace, or <project>/<name>; default: the one that the client has selected, if any,
           else the app-wide servers
-        - `session`: Id of a client session, which may have servers and switches of its own
+        - `session`: Id of a session of an agent, or the beginning of it, whatever its workspace; or id of a client
+          session. Each may have switches of its own
         - `tool`: Name of a tool at its server, or a pattern with * and ?; default: the server itself
-        - `level`: For whom; default: the session or the workspace that is named, else everywhere (app)
+        - `level`: For whom; default: the conversation, the client session or the workspace that is named, else
+          everywhere (app)
         """
         return await self._rest.request(
             "POST",
@@ -226,16 +230,18 @@ class ServerOperations:
         workspace: str | None = None,
         session: str | None = None,
         tool: str | None = None,
-        level: Literal["app", "project", "workspace", "session"] | None = None,
+        level: Literal["app", "project", "workspace", "session", "conversation"] | None = None,
     ) -> ListedServer:
-        """Disable a server, or those of its tools that match `tool`; survives restarts.
+        """Disable a server, or those of its tools that match `tool`, also in one conversation; survives restarts.
 
         - `name`: Name of the server
         - `workspace`: Path of a workspace, or <project>/<name>; default: the one that the client has selected, if any,
           else the app-wide servers
-        - `session`: Id of a client session, which may have servers and switches of its own
+        - `session`: Id of a session of an agent, or the beginning of it, whatever its workspace; or id of a client
+          session. Each may have switches of its own
         - `tool`: Name of a tool at its server, or a pattern with * and ?; default: the server itself
-        - `level`: For whom; default: the session or the workspace that is named, else everywhere (app)
+        - `level`: For whom; default: the conversation, the client session or the workspace that is named, else
+          everywhere (app)
         """
         return await self._rest.request(
             "POST",

@@ -29,8 +29,14 @@ export default async ({ client }, options) => {
       if (!named.length || named.some((name) => !providers.includes(name))) return
       for (const name of logins) config.provider[name] = {}
     },
-    "chat.message": async () => {
+    "chat.message": async (chat, output) => {
       await servers?.update()
+      // A failure leaves the turn alone: the gateway refuses the calls.
+      await servers?.hideTools(chat.sessionID, output.message).catch(() => {})
+    },
+    "tool.execute.before": async (call, output) => {
+      attributeCall(call.sessionID, output.args)
+      if (call.tool === "read_mcp_resource") await servers?.requireServer(call.sessionID, output.args?.server)
     },
     "tool.execute.before": async (call, output) => {
       attributeCall(call.sessionID, output.args)
@@ -118,7 +124,26 @@ function followServers(client, path, launched) {
     text = newText
     settled = content.ready.every(isConnectedNow)
   }
+  // What is off in the conversation of a session. One that works for another session belongs to its conversation.
+  const findOff = async (session) => {
+    const { off } = JSON.parse(read() ?? "{}")
+    if (!off) return { servers: [], tools: [] }
+    for (let id = session; id; id = (await client.session.get({ path: { id } })).data?.parentID) {
+      if (has(off, id)) return off[id]
+    }
+    return off[""]
+  }
   return {
+    // OpenCode offers the tools of all its connections, but those that the message excludes.
+    hideTools: async (session, message) => {
+      const { tools } = await findOff(session)
+      if (tools.length) message.tools = { ...message.tools, ...Object.fromEntries(tools.map((name) => [name, false])) }
+    },
+    // The gateway refuses calls, but does not know for which session OpenCode reads a resource.
+    requireServer: async (session, server) => {
+      if (!(await findOff(session)).servers.includes(server)) return
+      throw new Error(`The resource was not read: the user has switched off ${server} in this conversation.`)
+    },
     setConfig: (newConfig) => {
       config = newConfig
       const newText = read()
