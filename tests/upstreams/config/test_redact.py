@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from rookery.upstreams.config.dialects import define_server
@@ -24,6 +25,11 @@ def written(**entry: Any) -> Any:
         (["run", "https://me:abc@host/x?a=1&token=abc"], ["run", "https://(hidden)@host/x?a=1&token=(hidden)"]),
         (["run", "postgres://db/x"], ["run", "postgres://db/x"]),
         (["run", "http://[broken"], ["run", "http://[broken"]),
+        (["run", "--header", "Authorization: Bearer abc"], ["run", "--header", "Authorization: (hidden)"]),
+        (["run", "--header=X-Api-Key: abc"], ["run", "--header=X-Api-Key: (hidden)"]),
+        (["run", "--header", "Authorization: Bearer ${T}"], ["run", "--header", "Authorization: Bearer ${T}"]),
+        (["run", "ghp_0123456789abcdef"], ["run", "(hidden)"]),
+        (["run", "sk-short"], ["run", "sk-short"]),
     ],
 )
 def test_words_of_a_command_that_look_like_secrets_are_hidden(given: list[str], seen: list[str]) -> None:
@@ -33,6 +39,18 @@ def test_words_of_a_command_that_look_like_secrets_are_hidden(given: list[str], 
 def test_an_address_keeps_all_that_is_no_secret() -> None:
     assert written(url="https://host:8000/a%20b/?x=%2F&y")["url"] == "https://host:8000/a%20b/?x=%2F&y"
     assert written(url="https://host/?api_key={env:KEY}")["url"] == "https://host/?api_key={env:KEY}"
+
+
+def test_other_options_are_shown_without_texts_under_names_of_secrets() -> None:
+    definition = define_server("x", {"command": ["x"]}, "here")
+    entry = {
+        "command": ["x"],
+        "extra": {"apiKey": "abc", "list": ["a"], "token": ["abc"], "key": "{env:K}"},
+        "timeout": 5,
+    }
+    shown = redact_definition(msgspec.structs.replace(definition, written=entry))["written"]
+    assert shown["extra"] == {"apiKey": "(hidden)", "list": ["a"], "token": ["(hidden)"], "key": "{env:K}"}
+    assert shown["timeout"] == 5
 
 
 @pytest.mark.parametrize(

@@ -11,17 +11,26 @@ from rookery.upstreams.config.definition import Definition
 HIDDEN = "(hidden)"
 
 _SECRET_NAME = re.compile(r"token|secret|passw|pwd|key|auth|credential|bearer", re.IGNORECASE)
+# Keys that their issuers mark as such.
+_TOKEN_SHAPE = re.compile(
+    r"\b(gh[oprsu]_|github_pat_|glpat-|sk-|xox[abeprs]-|npm_|pypi-|hf_|AKIA|AIza|eyJ)[A-Za-z0-9_.-]{12,}"
+)
+_HEADER_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]*\Z")
 _PLACEHOLDER = re.compile(r"\$?\{[^{}]+\}")
+
+_VALUE_KEYS = ("headers", "environment", "env")
+_WORD_KEYS = ("command", "args")
+_REDACTED_KEYS = frozenset({*_VALUE_KEYS, *_WORD_KEYS, "oauth", "url"})
 
 
 def redact_definition(definition: Definition) -> dict[str, Any]:
     """Return an entry as it is written in its file, with placeholders. Values of headers and variables are hidden."""
     written = dict(definition.written)
-    for key in ("headers", "environment", "env"):
+    for key in _VALUE_KEYS:
         if isinstance(written.get(key), dict):
             values = cast(dict[str, Any], written[key])
             written[key] = {name: value if _is_placeholder(value) else HIDDEN for name, value in values.items()}
-    for key in ("command", "args"):
+    for key in _WORD_KEYS:
         if isinstance(written.get(key), list):
             written[key] = _redact_words(cast(list[Any], written[key]))
     if isinstance(written.get("oauth"), dict):
@@ -32,6 +41,7 @@ def redact_definition(definition: Definition) -> dict[str, Any]:
         }
     if isinstance(written.get("url"), str):
         written["url"] = _redact_url(written["url"])
+    written |= {key: _redact_option(key, value) for key, value in written.items() if key not in _REDACTED_KEYS}
     return {
         "kind": definition.kind,
         "source": str(definition.source),
@@ -80,18 +90,38 @@ def _is_placeholder(value: Any) -> bool:
     return count > 0 and rest.strip().lower() in ("", "bearer", "basic", "token")
 
 
+def _redact_option(name: str, value: Any) -> Any:
+    """Return the value of an option without texts under names of secrets, at any depth."""
+    if isinstance(value, dict):
+        members = cast(dict[str, Any], value)
+        return {key: _redact_option(key, member) for key, member in members.items()}
+    if isinstance(value, list):
+        return [_redact_option(name, item) for item in cast(list[Any], value)]
+    is_secret = isinstance(value, str) and _SECRET_NAME.search(name) and not _is_placeholder(value)
+    return HIDDEN if is_secret else value
+
+
 def _redact_words(words: list[Any]) -> list[Any]:
-    """Return the words of a command without secrets: those that follow `--token` or `--token=` are hidden."""
+    """Return the words of a command without secrets.
+
+    Hidden are words that follow `--token` or `--token=`, headers such as `Authorization: Bearer x`, and known keys.
+    """
     redacted: list[Any] = []
     for at, word in enumerate(map(str, words)):
         before = str(words[at - 1]) if at else ""
         name, equals, value = word.partition("=")
+        header, colon, content = (value if equals and name.startswith("-") else word).partition(":")
         if equals and _SECRET_NAME.search(name) and not _is_placeholder(value):
             redacted.append(f"{name}={HIDDEN}")
+        elif colon and _HEADER_NAME.match(header) and _SECRET_NAME.search(header) and not _is_placeholder(content):
+            option = f"{name}=" if equals and name.startswith("-") else ""
+            redacted.append(f"{option}{header}: {HIDDEN}")
         elif before.startswith("-") and "=" not in before and _SECRET_NAME.search(before) and not word.startswith("-"):
             redacted.append(word if _is_placeholder(word) else HIDDEN)
         else:
-            redacted.append(_redact_url(word) if "://" in word else words[at])
+            plain = _redact_url(word) if "://" in word else word
+            shown = _TOKEN_SHAPE.sub(HIDDEN, plain)
+            redacted.append(shown if shown != word else words[at])
     return redacted
 
 
