@@ -8,7 +8,7 @@ import msgspec
 Severity = Literal["severe", "warning"]
 
 
-class Finding(msgspec.Struct, frozen=True):
+class ScanFinding(msgspec.Struct, frozen=True):
     """One match of a rule: where it is in the definition, and what it looks like.
 
     `place` is the path in the definition, with the decoding that made it readable, such as `description (base64)`.
@@ -27,7 +27,7 @@ class ScanReport(msgspec.Struct, frozen=True):
     server: str
     tool: str
     severity: Severity | None
-    findings: Sequence[Finding]
+    findings: Sequence[ScanFinding]
 
 
 class ScanRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class Match(msgspec.Struct, frozen=True):
     severity: Severity | None = None
 
 
-def worst(findings: Sequence[Finding]) -> Severity | None:
+def worst(findings: Sequence[ScanFinding]) -> Severity | None:
     """Return the severity of the worst finding; None if there is none."""
     severities = {finding.severity for finding in findings}
     return "severe" if "severe" in severities else "warning" if severities else None

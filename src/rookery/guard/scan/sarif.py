@@ -42,9 +42,13 @@ def make_sarif(reports: Iterable[ScanReport], version: str, source: str) -> dict
         for report in reports
         for finding in report.findings
     ]
-    driver = {"name": "rookery guard scan", "version": version, "rules": rules}
+    return make_log("rookery guard scan", version, rules, results)
+
+
+def make_log(tool: str, version: str, rules: list[dict[str, Any]], results: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a log of one run of a tool."""
     return {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
-        "runs": [{"tool": {"driver": driver}, "results": results}],
+        "runs": [{"tool": {"driver": {"name": tool, "version": version, "rules": rules}}, "results": results}],
     }

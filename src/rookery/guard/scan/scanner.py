@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, cast
 from rookery.guard.scan.characters import find_oddities
 from rookery.guard.scan.decoding import Layer, decode
 from rookery.guard.scan.definition import MOST_READ_CHARACTERS, Definition, LimitError, Role, Text, list_texts
-from rookery.guard.scan.findings import Finding, Match, ScanReport, Severity, worst
+from rookery.guard.scan.findings import Match, ScanFinding, ScanReport, Severity, worst
 from rookery.guard.scan.lexicon import Concept as C
 from rookery.guard.scan.rules import authority, combinations, disclosure, names, schema, topics
 from rookery.guard.scan.rules.passage import Passage, has_all
@@ -62,21 +62,21 @@ class Scanner:
 
     def scan(self, definition: Definition) -> ScanReport:
         """Return the report of one definition. A limit that is reached is a severe finding: nothing passes unread."""
-        findings: dict[tuple[str, str], Finding] = {}
+        findings: dict[tuple[str, str], ScanFinding] = {}
         try:
             for finding in self._find(definition):
                 if finding.rule not in self._off:
                     place, excerpt = map(_escape_surrogates, (finding.place, finding.excerpt))
-                    finding = Finding(finding.rule, finding.severity, place, excerpt)
+                    finding = ScanFinding(finding.rule, finding.severity, place, excerpt)
                     findings.setdefault((finding.rule, finding.place), finding)
         except (LimitError, RecursionError) as error:
             message = str(error) or "the definition is nested too deeply"
-            findings[("limit", "")] = Finding("limit", "severe", "", _escape_surrogates(message))
+            findings[("limit", "")] = ScanFinding("limit", "severe", "", _escape_surrogates(message))
         ordered = sorted(findings.values(), key=lambda finding: (finding.severity, finding.place, finding.rule))
         id_, server, name = map(_escape_surrogates, (definition.id, definition.server, definition.name))
         return ScanReport(id_, server, name, worst(ordered), ordered)
 
-    def _find(self, definition: Definition) -> Iterator[Finding]:
+    def _find(self, definition: Definition) -> Iterator[ScanFinding]:
         if definition.unread:
             raise LimitError(definition.unread)
         texts = list_texts(definition)
@@ -99,7 +99,7 @@ class Scanner:
         topic: int,
         tool_words: frozenset[str],
         required: bool,
-    ) -> Iterator[Finding]:
+    ) -> Iterator[ScanFinding]:
         value = text.value
         for oddity in find_oddities(value):
             rule = "mixed-scripts" if oddity.kind == "mixed scripts" else "hidden-characters"
@@ -107,7 +107,9 @@ class Scanner:
             severity: Severity | None = "warning" if oddity.kind == "lone surrogates" else None
             yield _report(Match(rule, oddity.start, oddity.end, severity), value, f"{text.place} ({oddity.kind})")
         if reading.exhausted:
-            yield Finding("limit", "severe", text.place, "the text is encoded too many times, or too long when decoded")
+            yield ScanFinding(
+                "limit", "severe", text.place, "the text is encoded too many times, or too long when decoded"
+            )
         known: set[str] = set()
         for layer, sentences in reading.layers:
             place = f"{text.place} ({', '.join(layer.via)})" if layer.via else text.place
@@ -154,15 +156,15 @@ def _apply(passage: Passage, text: Text, required: bool, tool_words: frozenset[s
         yield from names.find_remote(passage, text)
 
 
-def _report_encoded(layer: Layer, passage: Passage, place: str) -> Iterator[Finding]:
+def _report_encoded(layer: Layer, passage: Passage, place: str) -> Iterator[ScanFinding]:
     acts = any(sentence.mask & _ACTS for sentence in passage.sentences)
     severity: Severity = "severe" if acts or "tag characters" in layer.via else "warning"
-    yield Finding("encoded-text", severity, place, _cut(layer.text))
+    yield ScanFinding("encoded-text", severity, place, _cut(layer.text))
 
 
-def _report(match: Match, text: str, place: str) -> Finding:
+def _report(match: Match, text: str, place: str) -> ScanFinding:
     severity = match.severity or RULES[match.rule].severity
-    return Finding(match.rule, severity, place, _cut(text[match.start : match.end]))
+    return ScanFinding(match.rule, severity, place, _cut(text[match.start : match.end]))
 
 
 def _escape_surrogates(text: str) -> str:

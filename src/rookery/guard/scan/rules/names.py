@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from rookery.guard.scan.characters import fold_lookalikes, remove_hidden
 from rookery.guard.scan.definition import Definition, Role, Text
-from rookery.guard.scan.findings import Finding, Match
+from rookery.guard.scan.findings import Match, ScanFinding
 from rookery.guard.scan.lexicon import Concept as C, load_words
 from rookery.guard.scan.rules.passage import Passage
 
@@ -14,16 +14,16 @@ _KNOWN = load_words("known")
 _DIGITS = str.maketrans("013457", "oieast")
 
 
-def find_names(definition: Definition, tools: Mapping[str, frozenset[str]]) -> Iterator[Finding]:
+def find_names(definition: Definition, tools: Mapping[str, frozenset[str]]) -> Iterator[ScanFinding]:
     """Yield findings about the names of a definition and of its server."""
     server = definition.server.lower()
     plain = fold_lookalikes(remove_hidden(server)).lower()
     if server and server not in _KNOWN:
         for known in _KNOWN:
             if plain == known or plain.translate(_DIGITS) == known:
-                yield Finding("lookalike-server", "severe", "server", definition.server)
+                yield ScanFinding("lookalike-server", "severe", "server", definition.server)
             elif len(known) > 5 and _is_near(plain, known):
-                yield Finding("lookalike-server", "warning", "server", definition.server)
+                yield ScanFinding("lookalike-server", "warning", "server", definition.server)
     if definition.kind != "tool":
         return
     name = definition.name
@@ -31,7 +31,7 @@ def find_names(definition: Definition, tools: Mapping[str, frozenset[str]]) -> I
     if folded != name:
         for other, theirs in tools.items():
             if other != definition.server and folded in theirs:
-                yield Finding("shadowed-name", "severe", "name", f"{name} looks like {folded} of {other}")
+                yield ScanFinding("shadowed-name", "severe", "name", f"{name} looks like {folded} of {other}")
 
 
 def _is_near(name: str, known: str) -> bool:
@@ -55,7 +55,7 @@ def _is_near(name: str, known: str) -> bool:
 
 def find_references(
     definition: Definition, text: Text, passage: Passage, tools: Mapping[str, frozenset[str]]
-) -> Iterator[Finding]:
+) -> Iterator[ScanFinding]:
     """Yield references to tools of other servers in what the model is told to do."""
     if len(tools) < 2 or text.role not in (Role.DESCRIPTION, Role.PARAMETER):
         return
@@ -71,7 +71,7 @@ def find_references(
             owners = [server for server, theirs in tools.items() if server != definition.server and word in theirs]
             if acts and owners:
                 excerpt = f"{word} is a tool of {owners[0]}"
-                yield Finding("cross-server-reference", "warning", text.place, excerpt)
+                yield ScanFinding("cross-server-reference", "warning", text.place, excerpt)
                 return
 
 
