@@ -26,6 +26,8 @@ PinKind = Literal["tool", "prompt", "template", "instructions", "skill"]
 
 # Kinds of lists whose entries are pinned. Resources are data, and come and go.
 PINNED_LISTS: Mapping[Kind, PinKind] = {"tools": "tool", "prompts": "prompt", "templates": "template"}
+# Skills are listed among the resources, by URIs of their own.
+SKILL_SCHEME = "skill://"
 _DIGEST_PREFIX = "sha256:"
 
 
@@ -81,6 +83,9 @@ def list_definitions(catalog: Catalog) -> Iterator[PinnedDefinition]:
     for listed, kind in PINNED_LISTS.items():
         for entry in catalog.entries(listed):
             yield PinnedDefinition(DefinitionKey(kind, entry.name), bytes(entry.raw))
+    for entry in catalog.resources:
+        if entry.name.startswith(SKILL_SCHEME):
+            yield PinnedDefinition(DefinitionKey("skill", entry.name), bytes(entry.raw))
     if catalog.instructions:
         yield PinnedDefinition(DefinitionKey("instructions", ""), json.dumps(catalog.instructions).encode())
 
