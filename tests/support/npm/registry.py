@@ -10,6 +10,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import unquote
 
 
@@ -23,10 +24,12 @@ class Registry:
     wrong: bool = False
     packages: dict[str, tuple[str, bytes]] = field(default_factory=dict[str, tuple[str, bytes]])
 
-    def publish(self, name: str, version: str, files: Mapping[str, str], **more: str) -> None:
+    manifests: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+
+    def publish(self, name: str, version: str, files: Mapping[str, str], **more: Any) -> None:
         """Publish a package; `more` is added to its package.json."""
-        about = json.dumps({"name": name, "version": version, **more})
-        self.packages[name] = (version, _tarball({"package.json": about, **files}))
+        about = self.manifests[name] = {"name": name, "version": version, **more}
+        self.packages[name] = (version, _tarball({"package.json": json.dumps(about), **files}))
 
     def tarballs(self) -> list[str]:
         return [path for path in self.asked if path.endswith(".tgz")]
@@ -42,7 +45,7 @@ class Registry:
         version, data = self.packages[name]
         integrity = "sha512-" + base64.b64encode(hashlib.sha512(data).digest()).decode()
         dist = {"tarball": f"{self.url}/{name}/-/package-{version}.tgz", "integrity": integrity}
-        about = {"name": name, "version": version, "dist": dist}
+        about = {**self.manifests[name], "dist": dist}
         return json.dumps({"name": name, "dist-tags": {"latest": version}, "versions": {version: about}}).encode()
 
 
