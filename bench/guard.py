@@ -1,9 +1,14 @@
 """The guard: what it costs a call, how many poisoned definitions the scanner finds, how many others, and how fast."""
 
+import asyncio
 import hashlib
 import json
 import math
 import os
+import resource
+import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -12,9 +17,17 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from msgspec import Raw
+
+from rookery.gateway.provider import Catalog, CatalogEntry
+from rookery.guard.pins.gate import GateOptions, PinGate
+from rookery.guard.pins.records import PinOwner
+from rookery.guard.pins.store import PinStore, make_seal
 from rookery.guard.scan.definition import Definition
 from rookery.guard.scan.findings import ScanReport
+from rookery.guard.scan.reports import ReportStore
 from rookery.guard.scan.scanner import Scanner
+from rookery.system.store import Store
 
 from .contest import CLIENTS, TROUBLE, Effort, Target, measure_by_turns, skip, warm_up
 from .gateways import echo, echo_over_http, rookery
@@ -26,6 +39,7 @@ _RULES = {"*": "allow", "echo__other_*": "deny", "echo__echo": "allow"}
 _GUARDED, _BARE = "guarded", "bare"
 _COST = "guard.audit.cost"
 _ROW = "guard.scan.measured"
+_BUDGET = "guard.scan.budget"
 _ROOT = Path(__file__).resolve().parents[1]
 # A labelled set as JSON lines with id, label (poisoned or benign), category, name, description and inputSchema. It is
 # not a part of the project: it is only counted.
@@ -34,6 +48,7 @@ _USUAL = "shared/corpus/tools-dev.jsonl"
 # The share of each category that is set aside, by a hash of the id. The guide has the figures of the first look at it.
 _HELD_OUT = 0.3
 _MANY = 1000
+_STARTS = 15
 _FIELDS = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 
 Rows = Sequence[Mapping[str, Any]]
@@ -41,7 +56,8 @@ Rows = Sequence[Mapping[str, Any]]
 
 def run() -> Iterable[Bar]:
     yield _measure_calls(Effort())
-    yield Bar("guard.scan.seconds", _time(), "<=", 1.0)
+    yield Bar("guard.scan.seconds", _time(), "<=", 1.0, requirement=_BUDGET)
+    yield Bar("guard.pins.start", asyncio.run(_compare_start()), "<=", 1.05)
     path = _find_corpus()
     if path is None:
         print(f"guard: there is no labelled set; name one with {_VARIABLE}", flush=True)
@@ -145,6 +161,54 @@ def _interval(hits: int, total: int) -> tuple[float, float]:
     middle = (share + z * z / (2 * total)) / (1 + z * z / total)
     half = z * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total)) / (1 + z * z / total)
     return max(middle - half, 0.0), min(middle + half, 1.0)
+
+
+async def _compare_start() -> float:
+    """Return the CPU of starting a pinned server with the check of its pins, relative to starting the program alone.
+
+    The program is a server made with the official SDK. What the daemon itself does for a start is left out.
+    """
+    servers = json.loads((_ROOT / "bench" / "search" / "tools.json").read_text(encoding="utf-8"))
+    tools = next(iter(sorted((listed["tools"] for listed in servers.values()), key=len, reverse=True)))
+    entries = [CatalogEntry(tool["name"], Raw(json.dumps(tool).encode())) for tool in tools]
+    catalog = Catalog(tools=entries, info={"version": "1"})
+    with tempfile.TemporaryDirectory() as folder:
+        make_seal(Path(folder, "rookery.db")).create()
+        store = Store(Path(folder, "rookery.db"))
+        await store.open()
+        gate = PinGate(PinStore(store), ReportStore(store), GateOptions(), lambda owner, withheld: None)
+        await gate.review(PinOwner("one"), Path("/work/one"), catalog)
+        checked: list[float] = []
+        for _ in range(_STARTS):
+            # As after a restart of the daemon: the pins are loaded, the findings are not, and nothing is scanned again.
+            gate = PinGate(PinStore(store), ReportStore(store), GateOptions(), lambda owner, withheld: None)
+            await gate.prepare()
+            began = time.process_time()
+            await gate.review(PinOwner("one"), Path("/work/one"), catalog)
+            checked.append(time.process_time() - began)
+        await store.close()
+    started = [_start_program() for _ in range(3)]
+    check, start = statistics.median(checked), statistics.median(started)
+    print(
+        f"guard: {len(tools)} pinned tools are checked in {check * 1000:.2f} ms of CPU, and a server of the SDK starts "
+        f"in {start * 1000:.0f} ms",
+        flush=True,
+    )
+    return 1 + check / start
+
+
+def _start_program() -> float:
+    """Return the CPU seconds of a server until it has listed its tools and ended."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    requests: list[tuple[str, dict[str, str]]] = [("initialize", {"protocolVersion": "2025-11-25"}), ("tools/list", {})]
+    lines = "".join(
+        json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}) + "\n"
+        for number, (method, params) in enumerate(requests)
+    )
+    program = [sys.executable, str(_ROOT / "tests" / "programs" / "sdk_server.py"), "stdio"]
+    subprocess.run(program, input=lines.encode(), stdout=subprocess.DEVNULL, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def _time() -> float:

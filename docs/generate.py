@@ -46,6 +46,7 @@ MAX_EXAMPLE = 1000
 # How the page of settings names types and bounds.
 TYPE_NAMES: dict[Any, str] = {int: "an integer", float: "a number", str: "text", bool: "true or false"}
 TYPE_NAMES[dict[str, SessionAgentSettings]] = "a table with a table for each name"
+TYPE_NAMES[dict[str, str]] = "a table of texts"
 TYPE_NAMES[dict[str, dict[str, Any]]] = "a table with a table for each name"
 BOUND_NAMES = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
 

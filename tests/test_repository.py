@@ -105,7 +105,6 @@ SINGLE_IMPORTER = {
         "sessions.terminal.keys",
         "sessions.terminal.readiness",
         "sessions.terminal.rendering",
-        "upstreams.catalog",
         "upstreams.lint",
         "wire.http.head_cache",
     },

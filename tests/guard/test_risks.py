@@ -61,6 +61,13 @@ def test_what_is_usual_is_not_pointed_out(entry: dict[str, Any]) -> None:
     assert told(**entry) == []
 
 
+@pytest.mark.parametrize("words", ["npx -y a-server", "npx a-server@latest", "uvx a-server", "docker run an/image"])
+def test_c11_a_package_without_a_fixed_version_is_pointed_out(words: str) -> None:
+    (risk,) = told(command=words.split())
+    assert risk.startswith("note: ")
+    assert "no version is pinned" in risk or "not pinned by its digest" in risk
+
+
 @pytest.mark.parametrize("word", ["rm a ", "npx - ", "{env:", "${a:-", "@", "sh -c ", "docker run ", "~", "uvx @"])
 def test_a_long_definition_is_looked_at_in_little_time(word: str) -> None:
     began = time.process_time()

@@ -13,7 +13,7 @@ from rookery.gateway.provider import Catalog, CatalogEntry
 from rookery.system.store import Store
 from rookery.upstreams.catalog_store import CatalogStore
 from rookery.upstreams.oauth.credentials import SignInTarget
-from tests.support.gateway.gateway import checkout, start_gateway, view_of, write
+from tests.support.gateway.gateway import UNPINNED, checkout, start_gateway, view_of, write
 from tests.support.mcp.caller import ERAS, told
 from tests.support.mcp.scripted_server import ScriptedServers, ServerScript, all_of, tool
 from tests.support.requirements import requirement
@@ -78,10 +78,10 @@ async def test_a_view_of_one_server_describes_it_before_it_is_started() -> None:
 
 
 async def test_what_a_server_lists_after_the_start_replaces_its_stored_list() -> None:
-    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one"), settings=UNPINNED) as gateway:
         await (await gateway.caller()).tools()
     play = ServerScript([tool("other")], held={"tools/list"})
-    async with start_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", play)}, settings=UNPINNED) as gateway:
         caller = await gateway.old_caller()
         await caller.listen()
         assert "one__echo" in await caller.tools()
@@ -93,7 +93,7 @@ async def test_what_a_server_lists_after_the_start_replaces_its_stored_list() ->
         await caller.hears("notifications/tools/list_changed")
         listed = await caller.tools()
         assert "one__other" in listed and "one__echo" not in listed
-    async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
+    async with start_gateway(lambda scripted: scripted.servers("one"), settings=UNPINNED) as gateway:
         assert "one__other" in await (await gateway.caller()).tools()
 
 

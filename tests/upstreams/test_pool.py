@@ -7,7 +7,7 @@ import pytest
 
 from rookery.upstreams.pool import ServerPool
 from tests.support.daemon.process import alive
-from tests.support.gateway.gateway import Gateway, checkout, start_gateway, view_of, worktree, write
+from tests.support.gateway.gateway import UNPINNED, Gateway, checkout, start_gateway, view_of, worktree, write
 from tests.support.mcp.caller import MODERN, told
 from tests.support.mcp.client import HttpRequest, HttpResponder, ScriptedHttpServer
 from tests.support.mcp.remote_server import Remote
@@ -72,7 +72,10 @@ async def test_a_server_is_not_stopped_during_a_call_longer_than_its_idle_time()
 
 @requirement("hub.pool.lazy")
 async def test_what_a_server_offers_after_its_rest_is_announced_if_it_is_something_else() -> None:
-    async with start_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(), idle=0.1)}) as gateway:
+    script = ServerScript()
+    async with start_gateway(
+        lambda scripted: {"one": scripted.server("one", script, idle=0.1)}, settings=UNPINNED
+    ) as gateway:
         caller = await gateway.old_caller()
         await caller.tools()
         await caller.listen()

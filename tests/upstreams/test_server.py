@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from tests.support.clock import let_pass
-from tests.support.gateway.gateway import start_gateway, write
+from tests.support.gateway.gateway import UNPINNED, start_gateway, write
 from tests.support.mcp.caller import ERAS, failure, told, words
 from tests.support.mcp.client import within_limit
 from tests.support.mcp.scripted_server import Message, ServerScript, all_of, text, tool
@@ -176,7 +176,7 @@ async def test_a_list_is_kept_as_long_as_its_server_lets_it_and_no_longer() -> N
         return {"tools": list(offered), **life}
 
     play = ServerScript(replies={"tools/list": listed}, more={"tools": {}})
-    async with start_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", play)}, settings=UNPINNED) as gateway:
         caller = await gateway.caller()
         for _ in range(3):
             assert "one__first" in await caller.tools()

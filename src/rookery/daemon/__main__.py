@@ -150,15 +150,19 @@ def _client(parser: Parser) -> Callable[[Any], int]:
 
 
 def _scan(parser: Parser) -> Callable[[Any], int]:
-    parser.add_argument("--file", type=Path, required=True)
+    parser.add_argument("--file", type=Path)
+    parser.add_argument("--server", action="append", default=[])
+    parser.add_argument("--global", dest="everywhere", action="store_true")
+    parser.add_argument("--no-start", action="store_true")
     parser.add_argument("--off", action="append", default=[], metavar="RULE=REASON")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--sarif", action="store_true")
 
     def run(arguments: Any) -> int:
-        from rookery.daemon.commands.scan import run_scan
+        from rookery.daemon.commands.scan import ServerScan, run_scan
 
-        return run_scan(arguments.file, arguments.off, as_json=arguments.json, as_sarif=arguments.sarif)
+        servers = ServerScan(arguments.server, arguments.everywhere, arguments.no_start)
+        return run_scan(arguments.file, servers, arguments.off, as_json=arguments.json, as_sarif=arguments.sarif)
 
     return run
 

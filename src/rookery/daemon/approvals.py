@@ -1,4 +1,4 @@
-"""Repository content that needs the user's approval: justfiles, OpenCode configs and plugins.
+"""Repository content that needs the user's approval: justfiles, OpenCode configs, plugins and lock files.
 
 Registering a project approves the content of its main checkout, but only the first time, with an intact store, and if
 the user does it. All other content needs an explicit approval, in every workspace.
@@ -8,7 +8,7 @@ import asyncio
 import errno
 import logging
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Literal
 
@@ -17,11 +17,17 @@ from rookery.files.just.recipes import Justfile
 from rookery.files.just.run import JustRunner, find_justfile
 from rookery.files.just.show import format_justfile
 from rookery.guard.approvals import Approvals
+from rookery.guard.lock.compare import has_same_definition
+from rookery.guard.lock.file import LOCK_FILE, LockedServer, format_lock, read_lock
+from rookery.guard.pins.records import LockedPins, PinnedServer
+from rookery.guard.pins.store import PinStore
 from rookery.guard.subject import Key, Subject
 from rookery.guard.terminal import find_objection, require_person
+from rookery.operations.servers.lock import describe_definition
 from rookery.system.errors import RookeryError
 from rookery.system.fs.atomic import read_beneath
 from rookery.system.process.table import ProcessesChanged, list_ancestry
+from rookery.upstreams.config.definition import Definition
 from rookery.wire.http.auth import OWNER_LOCAL, get_calling_process, is_socket_call
 from rookery.workspaces.model import Workspace
 from rookery.workspaces.projects import ApprovedContent, Project, Projects
@@ -37,6 +43,7 @@ ApprovalSource = Callable[[Project], Awaitable[Sequence[Subject]]]
 
 JUSTFILE = "justfile"
 _UNSTABLE_FEATURES = "it enables unstable features, which just does not fully report"
+LOCK = "mcp-lock"
 PLUGIN = "plugin"
 PLUGIN_FOLDER = PurePath(".rookery", "plugins")
 LARGEST_PLUGIN = 1_000_000
@@ -304,3 +311,87 @@ def _plugin_subject(root: Path, name: str) -> Subject:
     return Subject(
         PLUGIN, os.path.realpath(root), name, content, source=str(root / PLUGIN_FOLDER / name), problem=problem
     )
+
+
+class LockFiles:
+    """mcp.lock of all workspaces, as a source of pins. `find_project` returns the main checkout of a checkout.
+
+    Anybody who can write into a checkout can write the file, so it alone releases nothing. Without an approval it only
+    limits a first listing, which would be pinned as it is otherwise. With an approval of exactly this content it also
+    releases what has changed since. In neither case does it start a server, or release severe findings.
+    """
+
+    def __init__(
+        self,
+        approvals: Approvals,
+        pins: PinStore,
+        projects: Projects,
+        workspaces: Workspaces,
+        find_project: Callable[[Path], Path],
+    ) -> None:
+        self._approvals, self._pins = approvals, pins
+        self._projects, self._workspaces, self._find_project = projects, workspaces, find_project
+
+    async def find_pins(self, definition: Definition, checkout: Path | None) -> LockedPins | None:
+        """Return the pins that the file of a checkout has for a server; None if it has none for this definition.
+
+        Of a file that cannot be read nothing is known, and so nothing fits it.
+        """
+        is_of_repository = definition.source.place == "project"
+        if checkout is None or definition.is_shared:
+            # It serves several projects, and the file of one must not decide for the others.
+            return None
+        try:
+            _, servers = await asyncio.to_thread(read_lock, checkout)
+        except RookeryError as error:
+            logger.warning("%s: %s", definition.name, error.message)
+            return LockedPins({}) if is_of_repository else None
+        locked = servers.get(definition.name)
+        # The hash of hidden values takes long to compute.
+        if locked is None or not await asyncio.to_thread(_is_about, locked, definition):
+            return None
+        subject = _lock_subject(servers, self._find_project(checkout))
+        is_approved = await self._approvals.state(subject) == "approved"
+        # A stranger's repository must not withhold tools of the user's own servers.
+        return LockedPins(locked.pins, is_approved) if is_of_repository or is_approved else None
+
+    async def list_subjects(self) -> list[Subject]:
+        """Return the files that are approved, and those with which an approval would release something."""
+        waiting = [server for server in await self._pins.list_servers() if _list_waiting(server)]
+
+        async def find(project: Project, root: Path) -> Subject | None:
+            try:
+                text, servers = await asyncio.to_thread(read_lock, root)
+            except RookeryError as error:
+                logger.info("%s", error.message)
+                return None
+            if not text:
+                return None
+            place = os.path.realpath(project.path)
+            subject = _lock_subject(servers, Path(place), str(root / LOCK_FILE))
+            if await self._approvals.state(subject) == "approved" or any(
+                _would_release(servers, server) for server in waiting if server.place in ("", place)
+            ):
+                return subject
+            return None
+
+        return await find_in_all_workspaces(LOCK, find, self._projects, self._workspaces)
+
+
+def _lock_subject(servers: Mapping[str, LockedServer], place: Path, source: str = "") -> Subject:
+    """Return the file as a subject of approval. What the lines say is approved, in whatever order they are."""
+    return Subject(LOCK, os.path.realpath(place), LOCK_FILE, format_lock(servers.values()), source=source)
+
+
+def _is_about(locked: LockedServer, definition: Definition) -> bool:
+    return has_same_definition(locked, describe_definition(definition))
+
+
+def _list_waiting(server: PinnedServer) -> list[tuple[object, str]]:
+    """Return key and digest of what waits and a lock file may release."""
+    return [(pin.key, pin.digest) for pin in server.pins if pin.state == "waiting" and pin.reason != "severe"]
+
+
+def _would_release(servers: Mapping[str, LockedServer], server: PinnedServer) -> bool:
+    locked = servers.get(server.name)
+    return locked is not None and any((key, digest) in locked.pins.items() for key, digest in _list_waiting(server))

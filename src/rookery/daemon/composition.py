@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import rookery
-from rookery.agents.opencode.install import find_installed_program
+from rookery.agents.opencode.install import find_installed_program, find_npm
 from rookery.agents.opencode.project_config import APPROVAL_KIND as OPENCODE
 from rookery.api import app as api
 from rookery.api.openapi import make_openapi_document
 from rookery.daemon.approvals import (
+    LOCK,
     PLUGIN,
     JustfileApprovals,
+    LockFiles,
     OpenCodeConfigApprovals,
     PluginApprovals,
     ProjectApprovals,
@@ -36,6 +38,7 @@ from rookery.daemon.settings.schema import Settings
 from rookery.files.just.run import JustRunner
 from rookery.guard.approvals import Approvals
 from rookery.guard.audit.log import AuditLimits, AuditLog
+from rookery.guard.lock.registry import PackageRegistries
 from rookery.guard.server import KIND
 from rookery.guard.subject import Key, Subject
 from rookery.operations.agents import AgentOperations
@@ -43,12 +46,14 @@ from rookery.operations.audit import AuditOperations
 from rookery.operations.daemon import DaemonOperations, DaemonServices
 from rookery.operations.guard import GuardOperations
 from rookery.operations.operation import BoundOperation, bind_operations
+from rookery.operations.pins import PinOperations
 from rookery.operations.plugins import PluginOperations
 from rookery.operations.project.files import FileOperations
 from rookery.operations.project.tasks import TaskOperations
 from rookery.operations.projects import ProjectOperations
 from rookery.operations.screens import ScreenOperations
 from rookery.operations.servers.control import ServerOperations, ServerSelector
+from rookery.operations.servers.lock import LockOperations
 from rookery.operations.servers.signin import SignInOperations
 from rookery.operations.sessions import SessionOperations
 from rookery.operations.status import DaemonStatus, ReloadedSettings
@@ -58,6 +63,7 @@ from rookery.plugins.boulder.plugin import boulder_plugin
 from rookery.system.bus import Bus
 from rookery.system.confinement.kernel import find_support
 from rookery.system.git import Git
+from rookery.system.process.environment import inherited_environment
 from rookery.system.process.spawn import Spawner
 from rookery.system.store import Store
 from rookery.toolsets.project import project_toolset
@@ -133,7 +139,17 @@ class Composition:
                 ),
             ),
             self.audit,
+            settings.guard,
         )
+        self.pins = self.gateway.guard.pins
+        self.locks = LockFiles(
+            self.approvals,
+            self.pins,
+            self.projects,
+            self.workspaces.workspaces,
+            self.gateway.lookup.project_of,
+        )
+        self.gateway.guard.find_locked = self.locks.find_pins
         self.configs = OpenCodeConfigApprovals(self.approvals, self.projects, self.workspaces.workspaces, read_jsonc)
         git, just = Git(spawner), JustRunner(spawner)
         self.justfiles = JustfileApprovals(
@@ -202,7 +218,18 @@ class Composition:
             SignInOperations(server_selector),
             PluginOperations(self.plugins.plugins),
             DaemonOperations(daemon_services),
-            GuardOperations(self.approvals, events, self._list_subjects, self._on_decision),
+            GuardOperations(
+                self.approvals, events, self._list_subjects, self._on_decision, self.gateway.guard.on_approved
+            ),
+            PinOperations(
+                self.gateway.guard.gate,
+                server_selector,
+                events,
+                self.gateway.review_again,
+                self.gateway.guard.find_owner,
+                self.audit.record,
+            ),
+            LockOperations(server_selector, PackageRegistries(spawner, inherited_environment(), find_npm)),
             AuditOperations(self.audit),
             record=self.audit.record,
         )
@@ -237,6 +264,7 @@ class Composition:
             *await self.configs.list_subjects(),
         ]
         subjects += [*await self.justfiles.list_subjects(), *await self.plugin_files.list_subjects()]
+        subjects += await self.locks.list_subjects()
         return list({subject.digest: subject for subject in reversed(subjects)}.values())[::-1]
 
     def _find_checkout_access(self, folder: Path) -> CheckoutAccess:
@@ -250,5 +278,7 @@ class Composition:
             await self.workspaces.workspaces.on_approved(key.place)
         elif key.kind == OPENCODE:
             await self.agents.on_decision(key)
+        elif key.kind == LOCK:
+            await self.gateway.review_again()
         elif key.kind == PLUGIN:
             await self.plugins.on_decision(key)

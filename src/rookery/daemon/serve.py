@@ -12,6 +12,7 @@ from rookery.daemon.options import Options, StartReporter
 from rookery.daemon.presence import describe_running, format_lock_note
 from rookery.daemon.settings.layers import load_settings
 from rookery.daemon_client.failure import Failure, report_failure
+from rookery.guard.pins.store import make_seal
 from rookery.guard.seal import Seal
 from rookery.system import log, metrics
 from rookery.system.causes import explain_os_error
@@ -54,6 +55,7 @@ def serve(options: Options) -> int:
         damage += paths.set_aside_unusable_files(state)
         # Before any other file is created there: files that exist without a seal count as left by an earlier daemon.
         Seal.for_store(paths.store_file(state)).create()
+        make_seal(paths.store_file(state)).create()
         # The daemon's own folder, not one that a user may want to remove or unmount.
         os.chdir(state)
         handler = log.set_up(

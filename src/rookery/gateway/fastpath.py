@@ -9,7 +9,7 @@ from msgspec import Raw
 from rookery.gateway import results
 from rookery.gateway.audit import ANSWERED, CallOrigin, ViewAudit
 from rookery.gateway.elicitation import CallResult, CallWork
-from rookery.gateway.provider import MemberFastPath
+from rookery.gateway.provider import MemberFastPath, WithheldDefinition, describe_withheld
 from rookery.gateway.table import Target
 from rookery.system import metrics
 from rookery.system.errors import RookeryError
@@ -38,6 +38,12 @@ def deny_call(target: Target, why: str) -> Mapping[str, Any]:
     """Count a denied call, and return its error as a result."""
     CALLS.add(target.member.name, "denied")
     return results.tool_error(RookeryError("tool-denied", why), structured=target.allows_error_content)
+
+
+def deny_withheld(server: str, withheld: WithheldDefinition) -> Mapping[str, Any]:
+    """Count a call of a tool that is withheld, and return its error as a result."""
+    CALLS.add(server, "withheld")
+    return results.tool_error(describe_withheld(server, withheld))
 
 
 async def count_call(target: Target, work: Awaitable[Raw | Mapping[str, Any]]) -> Raw | Mapping[str, Any]:

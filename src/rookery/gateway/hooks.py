@@ -26,15 +26,24 @@ Before = Callable[[ToolCall], Awaitable[Raw | None]]
 After = Callable[[ToolCall, Raw], Awaitable[Raw | None]]
 
 
+# Checks a result, given the names of the server and of what was asked for. Returns what is served instead of
+# it, or raises.
+ResultCheck = Callable[[str, str, Raw], Awaitable[Raw]]
+
+
 @dataclass
 class Hooks:
-    """The hooks `tool.execute.before` and `tool.execute.after`, in the order in which they were added."""
+    """The hooks `tool.execute.before` and `tool.execute.after`, in the order in which they were added.
+
+    `check_result` sees each result of a server last. What it raises is not ignored.
+    """
 
     before: list[Before] = field(default_factory=list[Before])
     after: list[After] = field(default_factory=list[After])
+    check_result: ResultCheck | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.before or self.after)
+        return bool(self.before or self.after or self.check_result)
 
     async def run_before(self, call: ToolCall) -> ToolCall:
         """Return the call with the arguments as the hooks changed them."""

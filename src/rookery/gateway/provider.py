@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import msgspec
 from msgspec import Raw
 
+from rookery.system.errors import RookeryError
 from rookery.wire.client.inflight import FastChannel, PostedRequest
 from rookery.wire.protocol.provider import Call, ChangeNotifier
 
@@ -52,6 +53,37 @@ class CatalogEntry(msgspec.Struct, frozen=True):
         return msgspec.json.encode(members)
 
 
+class WithheldDefinition(msgspec.Struct, frozen=True):
+    """A definition that is not served until the user decides.
+
+    `kind` is `tool`, `prompt`, `template`, `skill`, `instructions`, or `server` if everything of it is withheld;
+    `reason` a key of `WITHHELD_REASONS`.
+    """
+
+    kind: str
+    name: str
+    reason: str
+
+
+WITHHELD_REASONS: Mapping[str, str] = {
+    "blocked": "the user blocked it",
+    "changed": "its definition has changed since it was pinned",
+    "new": "it is new since the server was pinned",
+    "severe": "the scanner has severe findings in its definition",
+    "lost": "the pins of its server were lost",
+    "unlocked": "it is not as mcp.lock has it",
+}
+
+
+def describe_withheld(server: str, withheld: WithheldDefinition) -> RookeryError:
+    """Return the error for the use of a definition that is withheld. It names the command that shows why."""
+    subject = f'MCP server "{server}"' if withheld.kind == "server" else f"{withheld.kind} {withheld.name!r}"
+    of = "" if withheld.kind == "server" else f' of MCP server "{server}"'
+    reason = WITHHELD_REASONS.get(withheld.reason, withheld.reason)
+    remedy = f"only the user can decide about it, in a terminal: rookery guard diff {server}"
+    return RookeryError("definition-withheld", f"{subject}{of} is withheld: {reason}", remedy)
+
+
 class Catalog(msgspec.Struct, frozen=True):
     """Everything that a provider offers, and how it describes itself."""
 
@@ -66,6 +98,8 @@ class Catalog(msgspec.Struct, frozen=True):
     lifetimes: Mapping[Kind, float] = {}
     # What of each list was repaired or left out, because clients could not read it.
     problems: Mapping[Kind, Sequence[str]] = {}
+    # What the provider lists and is in none of the lists above.
+    withheld: Sequence[WithheldDefinition] = ()
 
     def entries(self, kind: Kind) -> Sequence[CatalogEntry]:
         return getattr(self, kind)

@@ -17,7 +17,7 @@ from rookery.gateway.names import (
     matches_template,
     uri_scheme,
 )
-from rookery.gateway.provider import LISTS, Catalog, CatalogEntry, CatalogProvider, Kind
+from rookery.gateway.provider import LISTS, Catalog, CatalogEntry, CatalogProvider, Kind, WithheldDefinition
 from rookery.gateway.rules import ALLOWED, Rules, Verdict
 
 logger = logging.getLogger("rookery.mcp.gateway")
@@ -113,6 +113,19 @@ class Table:
             if any(matches_template(entry.name, uri) for entry in catalog.templates)
         ]
         return matching or [member for member, catalog in servers if "resources" in catalog.capabilities]
+
+    def find_withheld_uri(self, member: CatalogProvider, uri: str) -> WithheldDefinition | None:
+        """Return the withheld definition by which a server has a resource, if it has it by no other one."""
+        catalog = next((catalog for other, catalog in self.members if other is member), None)
+        if catalog is None or not catalog.withheld or any(entry.name == uri for entry in catalog.resources):
+            return None
+        for withheld in catalog.withheld:
+            if withheld.kind == "server" or (withheld.kind in ("skill", "template") and withheld.name == uri):
+                return withheld
+        if any(matches_template(entry.name, uri) for entry in catalog.templates):
+            return None
+        templates = (withheld for withheld in catalog.withheld if withheld.kind == "template")
+        return next((withheld for withheld in templates if matches_template(withheld.name, uri)), None)
 
     def public_uri(self, member: CatalogProvider, uri: str) -> str:
         """Return the URI of a provider's resource in this view."""

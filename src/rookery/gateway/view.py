@@ -17,11 +17,19 @@ from rookery.gateway import results
 from rookery.gateway.audit import NO_RECORDER, CallRecorder, ViewAudit
 from rookery.gateway.conversations import ALL_CONVERSATIONS, Conversations, ask_in_session
 from rookery.gateway.elicitation import CallResult, CallWork, ParkedCalls
-from rookery.gateway.fastpath import FastToolRoute, count_call, deny_call, provider_params
+from rookery.gateway.fastpath import FastToolRoute, count_call, deny_call, deny_withheld, provider_params
 from rookery.gateway.hooks import Hooks, ToolCall
 from rookery.gateway.membership import Membership, ViewMembers
 from rookery.gateway.names import NamingStyle, gateway_name
-from rookery.gateway.provider import LISTS, Catalog, CatalogProvider, FastProvider, Kind
+from rookery.gateway.provider import (
+    LISTS,
+    Catalog,
+    CatalogProvider,
+    FastProvider,
+    Kind,
+    WithheldDefinition,
+    describe_withheld,
+)
 from rookery.gateway.relay import can_ask_client
 from rookery.gateway.table import Table, Target
 from rookery.system.clock import SYSTEM_CLOCK
@@ -306,6 +314,8 @@ class View:
                 return deny_call(off, _describe_switch(off, conversation))
         target = target or await self._find_after_start(call, conversation, "tools", name)
         if target is None:
+            if (withheld := self._find_withheld(call, "tool", name)) is not None:
+                return self._deny_withheld(call, *withheld)
             self._audit.record("call", "denied", "not-found", call, None, name)
             raise self._not_found(call, "tool", name)
         if target.verdict.action != "allow" and (why := await self._ask_consent(call, target, conversation)):
@@ -394,7 +404,16 @@ class View:
         replaced = {"arguments": hook_call.arguments} if hook_call.arguments is not arguments else {}
         result = await self._forward(call, target.member, target.name, **replaced)
         raw = result if isinstance(result, Raw) else Raw(msgspec.json.encode(result))
-        return await self._hooks.run_after(hook_call, raw)
+        return await self._check_result(target.member, target.name, await self._hooks.run_after(hook_call, raw))
+
+    async def _check_result(
+        self, member: CatalogProvider, name: str, result: Raw | Mapping[str, Any]
+    ) -> Raw | Mapping[str, Any]:
+        """Return what is served of a result of a server. Results of Rookery's own toolsets are not checked."""
+        if self._hooks.check_result is None or member.is_builtin:
+            return result
+        raw = result if isinstance(result, Raw) else Raw(msgspec.json.encode(result))
+        return await self._hooks.check_result(member.name, name, raw)
 
     async def _get_prompt(self, call: Call) -> Raw | Mapping[str, Any]:
         name = decode_text(call.params, "name")
@@ -402,6 +421,8 @@ class View:
         target = self._table(call.session, conversation).prompts.get(name)
         target = target or await self._find_after_start(call, conversation, "prompts", name)
         if target is None:
+            if (withheld := self._find_withheld(call, "prompt", name)) is not None:
+                raise results.wire_error(describe_withheld(*withheld))
             raise self._not_found(call, "prompt", name)
         work = self._relayed(call, target.member, target.name)
         return await self._audit.follow("prompt", call, target.member.name, target.name, work)
@@ -412,12 +433,14 @@ class View:
         owner = await self._resource(call, conversation, uri)
         if owner is not None:
             member, own = owner
+            self._check_uri(call, member, own)
             work = self._relayed(call, member, own)
             result = await self._audit.follow("resource", call, member.name, own, work)
             return result if own == uri else results.replace_uri(result, own, uri)
         error = WireError(INVALID_PARAMS if call.client.modern else -32002, f"there is no resource {uri}")
         # A result may mention a URI that several servers could have: the first one that has it is the one.
         for member in self._table(call.session, conversation).possible_owners(uri):
+            self._check_uri(call, member, uri)
             work = self._relayed(call, member, uri)
             try:
                 return await self._audit.follow("resource", call, member.name, uri, work)
@@ -441,13 +464,16 @@ class View:
         if owner is None:
             raise WireError(INVALID_PARAMS, f"nothing can be completed for {public}")
         member, own = owner
+        if key == "uri":
+            self._check_uri(call, member, own)
         return await self._relayed(call, member, None, ref={**ref, key: own})
 
     async def _relayed(
         self, call: Call, member: CatalogProvider, name: str | None, **more: Any
     ) -> Raw | Mapping[str, Any]:
         try:
-            return await self._forward(call, member, name, **more)
+            result = await self._forward(call, member, name, **more)
+            return await self._check_result(member, name or call.method, result)
         except RookeryError as error:
             raise results.wire_error(error) from None
 
@@ -487,6 +513,29 @@ class View:
         absent = self._membership.describe_absent(call.session, lambda owner: self._style.may_own(owner, name))
         message = f"there is no {what} {name}"
         return WireError(INVALID_PARAMS, f"{message}: {'; '.join(absent)}" if absent else message)
+
+    def _find_withheld(self, call: Call, kind: str, name: str) -> tuple[str, WithheldDefinition] | None:
+        """Return the server and the definition that is withheld under a public name, if there is one."""
+        for member, catalog in self._table(call.session).members:
+            for withheld in catalog.withheld:
+                publics = (withheld.name,) if self._style.bare else (gateway_name(member.name, withheld.name),)
+                if not self._style.bare and self._style.prefix != "always":
+                    publics = (withheld.name, *publics)
+                if withheld.kind == kind and name in publics:
+                    return member.name, withheld
+                if withheld.kind == "server" and self._style.may_own(member.name, name):
+                    return member.name, withheld
+        return None
+
+    def _deny_withheld(self, call: Call, server: str, withheld: WithheldDefinition) -> Mapping[str, Any]:
+        self._audit.record("call", "denied", "withheld", call, server, withheld.name)
+        return deny_withheld(server, withheld)
+
+    def _check_uri(self, call: Call, member: CatalogProvider, uri: str) -> None:
+        """Raise if a server has a resource only by what is withheld: a skill, a template, or all of it."""
+        withheld = self._table(call.session).find_withheld_uri(member, uri)
+        if withheld is not None:
+            raise results.wire_error(describe_withheld(member.name, withheld))
 
     async def _resource(self, call: Call, conversation: str | None, uri: str) -> tuple[CatalogProvider, str] | None:
         """Return the provider of a resource and its own URI. If unknown, look again after the members have started."""

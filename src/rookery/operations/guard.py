@@ -51,7 +51,7 @@ class GuardOperations:
     """The operations on approvals.
 
     `list_subjects` returns everything in the repositories that needs an approval, approved or not; `on_changed` is
-    called after each decision.
+    called after each decision, `on_approved` with what was approved before that.
     """
 
     group = "guard"
@@ -62,9 +62,10 @@ class GuardOperations:
         events: Bus,
         list_subjects: Callable[[], Awaitable[list[Subject]]],
         on_changed: Callable[[Key], Awaitable[None]],
+        on_approved: Callable[[Subject], Awaitable[None]],
     ) -> None:
         self._approvals, self._events = approvals, events
-        self._list_subjects, self._on_changed = list_subjects, on_changed
+        self._list_subjects, self._on_changed, self._on_approved = list_subjects, on_changed, on_approved
 
     @operation(access="socket", changes=False, rest=RestRoute("GET", "/api/guard/approvals"), absent=_NO_LIST)
     async def approvals(self, caller: Caller, arguments: NoParameters) -> ApprovalList:
@@ -103,6 +104,7 @@ class GuardOperations:
         # shown.
         subject = next((candidate for candidate in subjects if candidate.digest == digest), subjects[0])
         await self._approvals.approve(subject, digest)
+        await self._on_approved(subject)
         await self._publish("guard.approved", key, digest=digest)
         return ApprovalGiven(**key._asdict(), digest=digest)
 

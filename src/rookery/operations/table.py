@@ -7,12 +7,14 @@ from rookery.operations.audit import AuditOperations
 from rookery.operations.daemon import DaemonOperations
 from rookery.operations.guard import GuardOperations
 from rookery.operations.operation import BoundOperation, Operation, list_operations
+from rookery.operations.pins import PinOperations
 from rookery.operations.plugins import PluginOperations
 from rookery.operations.project.files import FileOperations
 from rookery.operations.project.tasks import TaskOperations
 from rookery.operations.projects import ProjectOperations
 from rookery.operations.screens import ScreenOperations
 from rookery.operations.servers.control import ServerOperations
+from rookery.operations.servers.lock import LockOperations
 from rookery.operations.servers.signin import SignInOperations
 from rookery.operations.sessions import SessionOperations
 from rookery.operations.trash import TrashOperations
@@ -34,6 +36,8 @@ GROUPS: tuple[type[Any], ...] = (
     DaemonOperations,
     GuardOperations,
     AuditOperations,
+    PinOperations,
+    LockOperations,
 )
 
 

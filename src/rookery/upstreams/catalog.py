@@ -6,7 +6,7 @@ at growing intervals.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -154,12 +154,44 @@ class _Updated(msgspec.Struct):
     uri: str
 
 
+class CatalogReview(Protocol):
+    """Decides what of the catalogs of one server is served."""
+
+    def review_stored(self, catalog: Catalog) -> Catalog | None:
+        """Return what is served of a catalog that was listed before Rookery started; None if that is not known."""
+        ...
+
+    async def review(self, catalog: Catalog) -> Catalog:
+        """Return what is served of a catalog that was just listed. Raise if that cannot be decided."""
+        ...
+
+    def list_findings(self) -> Sequence[str]:
+        """Return what was found in the definitions that were listed last, as messages that quote nothing."""
+        ...
+
+
+class ServeAll:
+    """Serves everything."""
+
+    def review_stored(self, catalog: Catalog) -> Catalog | None:
+        return catalog
+
+    async def review(self, catalog: Catalog) -> Catalog:
+        return catalog
+
+    def list_findings(self) -> Sequence[str]:
+        return ()
+
+
 class ServerCatalog:
     """Lists one server and notifies its views.
 
     `fail` is called if a connected server can no longer be listed, `warn` if only a part of it cannot, `on_listed`
     when a connected server was listed again, `log` for each definition that was repaired or left out. `stored` is what
     the server listed before Rookery started.
+
+    `listed` is what the server listed last, `catalog` what `review` serves of it. Nothing is served that was not
+    reviewed, and what was reviewed is what is served: it is not listed a second time in between.
     """
 
     def __init__(
@@ -170,16 +202,22 @@ class ServerCatalog:
         on_listed: Callable[[], None],
         log: WarnCallback,
         stored: StoredCatalog | None,
+        review: CatalogReview,
     ) -> None:
         self.changes = ChangeNotifier()
+        self.listed: Catalog | None = None
         self.catalog: Catalog | None = None
+        self._review = review
+        self._reviewing = asyncio.Lock()
         self._warn = warn
         self._tasks = tasks
         self._fail = fail
         self._on_listed = on_listed
         self._log = log
         if stored is not None:
-            self._accept(restore_catalog(stored))
+            restored = restore_catalog(stored)
+            if (reviewed := review.review_stored(restored)) is not None:
+                self._accept(restored, reviewed)
         # The catalog that the views were last notified of.
         self._published = self.catalog
         self._client: Client | None = None
@@ -223,9 +261,25 @@ class ServerCatalog:
         before, self._published = self._published, self.catalog if visible else None
         self._announce(before, self._published)
 
+    async def review_again(self) -> bool:
+        """Review what the server listed last after a decision of the user. Return whether something else is served."""
+        async with self._reviewing:
+            if self.listed is None:
+                return False
+            before, self.catalog = self.catalog, await self._review.review(self.listed)
+        if self._published is None or before == self.catalog:
+            return before != self.catalog
+        self._published = self.catalog
+        self._announce(before, self.catalog)
+        return True
+
     def _announce(self, before: Catalog | None, after: Catalog | None, kinds: Iterable[Kind] = tuple(LISTS)) -> None:
-        nothing = Catalog()
-        self._notify({kind for kind in kinds if (before or nothing).entries(kind) != (after or nothing).entries(kind)})
+        before, after = before or Catalog(), after or Catalog()
+        changed: set[Kind] = {kind for kind in kinds if before.entries(kind) != after.entries(kind)}
+        if before.instructions != after.instructions or before.withheld != after.withheld:
+            # No list has them, and views learn of them with the tools.
+            changed.add("tools")
+        self._notify(changed)
 
     def _start_relisting(self) -> None:
         if self._stale and self._client is not None and (self._relisting is None or self._relisting.done()):
@@ -250,21 +304,20 @@ class ServerCatalog:
         return True
 
     async def _fetch(self, client: Client, kinds: set[Kind]) -> None:
-        catalog = await fetch_catalog(self._warn, client, kinds, self.catalog if self._client is not None else None)
+        catalog = await fetch_catalog(self._warn, client, kinds, self.listed if self._client is not None else None)
+        async with self._reviewing:
+            self._accept(catalog, await self._review.review(catalog))
         now = SYSTEM_CLOCK.monotonic()
         self._expires = {
             kind: now + seconds if kind in kinds else self._expires[kind] for kind, seconds in catalog.lifetimes.items()
         }
-        self._accept(catalog)
 
-    def _accept(self, catalog: Catalog) -> None:
-        """Serve a catalog. Every one passes here, before it is served or stored: one that was listed or restored."""
-        known = (
-            {problem for found in self.catalog.problems.values() for problem in found} if self.catalog else set[str]()
-        )
-        for problem in (problem for found in catalog.problems.values() for problem in found if problem not in known):
+    def _accept(self, listed: Catalog, reviewed: Catalog) -> None:
+        """Serve what was reviewed of a catalog. Each passes here before it is served or stored."""
+        known = {problem for found in self.listed.problems.values() for problem in found} if self.listed else set[str]()
+        for problem in (problem for found in listed.problems.values() for problem in found if problem not in known):
             self._log(problem)
-        self.catalog = catalog
+        self.listed, self.catalog = listed, reviewed
 
     def _notify(self, kinds: set[Kind]) -> None:
         changes: set[ListKind] = {_CHANGE_OF_KIND[kind] for kind in kinds}

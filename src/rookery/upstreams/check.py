@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -10,6 +11,7 @@ from rookery.gateway.provider import Catalog
 from rookery.gateway.rules import ALLOWED
 from rookery.system.clock import SYSTEM_CLOCK
 from rookery.system.errors import RookeryError
+from rookery.upstreams.config.definition import Definition
 from rookery.upstreams.lint import Finding, Severity, find_name_clashes, find_toxic_flow, lint_tools
 from rookery.upstreams.pool import ServerPool
 from rookery.upstreams.server import Server
@@ -46,15 +48,31 @@ class CheckReport(msgspec.Struct):
     ok: bool
 
 
+@dataclass(frozen=True)
+class ListedServer:
+    """A server that was started once: the result, what is served of it, and what it `listed`; None if not reached."""
+
+    definition: Definition
+    result: CheckedServer
+    catalog: Catalog | None
+    findings: Sequence[Finding]
+    listed: Catalog | None = None
+
+
+async def list_servers_once(server_set: ServerSet, pool: ServerPool, names: Collection[str]) -> list[ListedServer]:
+    """Start all servers of a directory, or those with the given names, and return what they list."""
+    slots = [server_set.find(name) for name in dict.fromkeys(names)] if names else list(server_set.slots())
+    semaphore = asyncio.Semaphore(_MAX_PARALLEL)
+    return await asyncio.gather(*(_list_server(slot, server_set, pool, semaphore) for slot in slots))
+
+
 async def check_servers(
     server_set: ServerSet, pool: ServerPool, names: Collection[str], search_tokens: int
 ) -> CheckReport:
     """Check all servers of a directory, or those with the given names."""
-    slots = [server_set.find(name) for name in dict.fromkeys(names)] if names else list(server_set.slots())
-    semaphore = asyncio.Semaphore(_MAX_PARALLEL)
-    results = await asyncio.gather(*(_check_server(slot, server_set, pool, semaphore) for slot in slots))
-    findings = [finding for _, _, server_findings in results for finding in server_findings]
-    catalogs = [(server.name, catalog) for server, catalog, _ in results if catalog is not None]
+    listed = await list_servers_once(server_set, pool, names)
+    findings = [finding for server in listed for finding in server.findings]
+    catalogs = [(server.result.name, server.catalog) for server in listed if server.catalog is not None]
     findings += find_name_clashes(OwnedName(name, entry.name) for name, catalog in catalogs for entry in catalog.tools)
     rules = ServerSetMembership(server_set, lambda _: lambda server, tool, public: ALLOWED).rules(None)
     visible = [
@@ -66,7 +84,7 @@ async def check_servers(
     if (flow := find_toxic_flow(visible)) is not None:
         findings.append(flow)
     return CheckReport(
-        servers=[server for server, _, _ in results],
+        servers=[server.result for server in listed],
         findings=findings,
         list_tokens=sum(estimate_tool_tokens(entry) for _, entry in visible),
         search_tokens=search_tokens,
@@ -74,43 +92,56 @@ async def check_servers(
     )
 
 
-async def _check_server(
+async def _list_server(
     slot: ServerSlot, server_set: ServerSet, pool: ServerPool, semaphore: asyncio.Semaphore
-) -> tuple[CheckedServer, Catalog | None, Sequence[Finding]]:
+) -> ListedServer:
     definition = slot.definition
     result = CheckedServer(definition.name, slot.blocked_status or "pending", str(definition.source))
     if slot.blocked_status == "failed":
         result.error = definition.unresolved
-        return result, None, [_report_unreachable(result)]
+        return ListedServer(definition, result, None, [_report_unreachable(result)])
     if slot.blocked_status is not None:
-        return result, None, [_report_blocked(result)]
+        return ListedServer(definition, result, None, [_report_blocked(result)])
     async with semaphore:
         server = Server(
-            definition, server_set.working_directory(definition), pool.connector, lambda _: None, server_set.directory
+            definition,
+            server_set.working_directory(definition),
+            pool.connector,
+            lambda _: None,
+            server_set.directory,
+            review=pool.guard.make_review(definition, server_set.working_directory(definition), server_set.directory),
         )
         start = SYSTEM_CLOCK.monotonic()
         try:
             async with asyncio.timeout(_MAX_SECONDS):
                 await server.connect()
             result.ms = round((SYSTEM_CLOCK.monotonic() - start) * 1000, 1)
-            catalog = server.catalog
+            catalog, listed = server.catalog, server.listed
             result.era = server.era
         except TimeoutError:
             result.status, result.error = "failed", f"it did not become ready within {_MAX_SECONDS:g} s"
-            return result, None, [_report_unreachable(result)]
+            return ListedServer(definition, result, None, [_report_unreachable(result)])
         except RookeryError as error:
             result.status = server.status if server.status.startswith("needs") else "failed"
             result.error = server.redactor.clean(error.message)
-            return result, None, [_report_unreachable(result)]
+            return ListedServer(definition, result, None, [_report_unreachable(result)])
         finally:
             await server.close()
     result.status = "reachable"
     if catalog is None:
-        return result, None, []
+        return ListedServer(definition, result, None, [])
     result.tools, result.tokens = len(catalog.tools), sum(map(estimate_tool_tokens, catalog.tools))
     problems = [*server.redactor.warnings, *server.list_problems()]
     warnings = [Finding("warning", "listing", problem, definition.name) for problem in problems]
-    return result, catalog, [*warnings, *lint_tools(definition.name, catalog.tools)]
+    warnings += [
+        Finding("warning", "scan", f"{finding}: rookery guard scan {definition.name}", definition.name)
+        for finding in server.list_findings()
+    ]
+    if catalog.withheld:
+        text = f"{len(catalog.withheld)} of its definitions are withheld: rookery guard diff {definition.name}"
+        warnings.append(Finding("warning", "withheld", text, definition.name))
+    findings = [*warnings, *lint_tools(definition.name, catalog.tools)]
+    return ListedServer(definition, result, catalog, findings, listed)
 
 
 def _report_blocked(result: CheckedServer) -> Finding:

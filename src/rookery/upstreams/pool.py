@@ -5,8 +5,10 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from rookery.system.tasks import TaskSet
+from rookery.upstreams.catalog import CatalogReview, ServeAll
 from rookery.upstreams.catalog_store import CatalogStore, catalog_key
 from rookery.upstreams.config.definition import Definition
 from rookery.upstreams.connect import Connector
@@ -20,6 +22,28 @@ logger = logging.getLogger("rookery.mcp.servers")
 PoolKey = tuple[str, str, Path, str | None]
 
 
+class CatalogGuard(Protocol):
+    """Decides what of the catalogs of servers is served."""
+
+    async def prepare(self) -> None:
+        """Load what is needed to decide about stored catalogs."""
+        ...
+
+    def make_review(self, definition: Definition, directory: Path, checkout: Path | None) -> CatalogReview:
+        """Return the review of one server in a directory. `checkout` is where it was defined."""
+        ...
+
+
+class NoGuard:
+    """Serves everything."""
+
+    async def prepare(self) -> None:
+        """Do nothing: nothing is needed."""
+
+    def make_review(self, definition: Definition, directory: Path, checkout: Path | None) -> CatalogReview:
+        return ServeAll()
+
+
 @dataclass
 class _PoolEntry:
     server: Server
@@ -30,12 +54,14 @@ class _PoolEntry:
 class ServerPool:
     """The running servers, and how many users each has.
 
-    `on_status_changed` is called when the status of a server changes. What servers list is kept in `catalogs`.
+    `on_status_changed` is called when the status of a server changes. What servers list is kept in `catalogs`, and what
+    of it is served is decided by `guard`.
     """
 
     connector: Connector
     catalogs: CatalogStore
     on_status_changed: Callable[[Server], None]
+    guard: CatalogGuard = field(default_factory=NoGuard)
     _entries: dict[PoolKey, _PoolEntry] = field(default_factory=dict[PoolKey, _PoolEntry])
 
     def __post_init__(self) -> None:
@@ -48,6 +74,7 @@ class ServerPool:
 
     async def load_catalogs(self, servers: Iterable[tuple[Definition, Path]]) -> None:
         """Load the stored catalogs of servers that are taken next, in the given directories."""
+        await self.guard.prepare()
         running = {key[:3] for key in self._entries}
         await self.catalogs.load(
             catalog_key(definition, directory)
@@ -72,11 +99,20 @@ class ServerPool:
                 starts=self._starts,
                 stored=self.catalogs.find(stored_key, keep=session is not None),
                 on_listed=self._save_catalog,
+                review=self.guard.make_review(definition, directory, checkout),
             )
             self._entries[key] = _PoolEntry(server)
         entry = self._entries[key]
         entry.users += 1
         return entry.server
+
+    async def review_again(self, name: str | None = None) -> None:
+        """Decide again what of the servers with this name is served; with None of all."""
+        servers = [entry.server for entry in self._entries.values() if name in (None, entry.server.name)]
+        results = await asyncio.gather(*(server.review_again() for server in servers), return_exceptions=True)
+        for server, result in zip(servers, results, strict=True):
+            if isinstance(result, BaseException):
+                logger.error("what is served of %s cannot be decided: %s", server.name, result)
 
     def find(self, definition: Definition, directory: Path, session: str | None) -> Server | None:
         """Return the server for these arguments, or None. Creates nothing and counts no use."""
@@ -107,7 +143,7 @@ class ServerPool:
         await self.catalogs.close()
 
     def _save_catalog(self, server: Server) -> None:
-        if (catalog := server.catalog) is not None:
+        if (catalog := server.listed) is not None:
             key = catalog_key(server.definition, server.directory)
             self.catalogs.save(key, catalog, server.connection_era, server.era)
 

@@ -19,7 +19,7 @@ from rookery.gateway.relay import Relay
 from rookery.system.errors import RookeryError
 from rookery.system.process.child import TailBuffer
 from rookery.system.tasks import TaskSet
-from rookery.upstreams.catalog import ServerCatalog
+from rookery.upstreams.catalog import CatalogReview, ServeAll, ServerCatalog
 from rookery.upstreams.catalog_store import StoredCatalog
 from rookery.upstreams.config.definition import Definition
 from rookery.upstreams.config.redact import build_redactor
@@ -248,7 +248,7 @@ class Server:
     """One MCP server, a provider of views.
 
     `on_status_changed` is called whenever its status changes, `on_listed` when it was listed. `stored` is what it
-    listed before Rookery started; it is shown until the server is connected.
+    listed before Rookery started; it is shown until the server is connected. `review` decides what is shown.
     """
 
     is_builtin = False
@@ -264,6 +264,7 @@ class Server:
         starts: StartQueue | None = None,
         stored: StoredCatalog | None = None,
         on_listed: Callable[["Server"], None] = _ignore,
+        review: CatalogReview | None = None,
     ) -> None:
         self.name, self.definition, self.directory = definition.name, definition, directory
         self.status: ConnectionState | RequiredAction = "pending"
@@ -291,6 +292,7 @@ class Server:
         self._is_urgent = False
         self._connected_at = 0.0
         self._on_listed = on_listed
+        self._review = review or ServeAll()
         self._server_catalog = ServerCatalog(
             self.redactor.warn,
             self._tasks,
@@ -298,6 +300,7 @@ class Server:
             lambda: self._on_listed(self),
             self.redactor.log,
             stored,
+            self._review,
         )
         self.changes = self._server_catalog.changes
         self._start_task: asyncio.Task[bool] | None = None
@@ -311,6 +314,11 @@ class Server:
     @property
     def catalog(self) -> Catalog | None:
         return None if self.is_disconnected or self._hidden else self._server_catalog.catalog
+
+    @property
+    def listed(self) -> Catalog | None:
+        """What the server listed last, with what is withheld; None while its catalog must not be shown."""
+        return self._server_catalog.listed if self.catalog is not None else None
 
     @property
     def client(self) -> Client | None:
@@ -384,6 +392,10 @@ class Server:
         found = catalog.problems.values() if catalog is not None else ()
         return [self.redactor.clean(problem) for problems in found for problem in problems]
 
+    def list_findings(self) -> list[str]:
+        """Return what the scanner found in the definitions of the server."""
+        return [self.redactor.clean(finding) for finding in self._review.list_findings()]
+
     def diagnosis(self) -> list[str]:
         """Return the warnings, and the problems of its lists and of the current or the last connection."""
         troubles = self._last_client.list_problems() if self._last_client is not None else self._last_problems
@@ -402,6 +414,11 @@ class Server:
                     self._tasks.start(self._watchers.subscribe(client), "watch")
 
     # Lifecycle
+
+    async def review_again(self) -> None:
+        """Decide again what is served of the catalog, after a decision of the user."""
+        if await self._server_catalog.review_again():
+            self._on_status_changed(self)
 
     async def connect(self) -> None:
         """Connect now, regardless of earlier failures. Raise the error if that fails."""

@@ -31,7 +31,9 @@ SESSION_REQUIRED = 'it has the scope "session"; only clients that open a session
 class ServerRecord(msgspec.Struct):
     """One server as status, REST and `hub_list_servers` show it.
 
-    `problems` are its definitions of tools, prompts and resources that were repaired or left out.
+    `problems` are its definitions of tools, prompts and resources that were repaired or left out. `withheld` counts
+    those that are not served until the user decides, `findings` what the scanner found in its definitions: models read
+    this record, so it has no text of either.
     """
 
     name: str
@@ -47,6 +49,8 @@ class ServerRecord(msgspec.Struct):
     stderr: list[str]
     diagnosis: list[str] = []
     problems: list[str] = []
+    withheld: int = 0
+    findings: int = 0
 
 
 @dataclass
@@ -118,6 +122,8 @@ def build_record(
         record.era = server.era
         record.diagnosis = server.diagnosis()
         record.problems = server.list_problems()
+        record.withheld = len(server.catalog.withheld) if server.catalog is not None else 0
+        record.findings = len(server.list_findings())
         record.stderr = server.redactor.clean(server.stderr.text()).splitlines()[-_STDERR_LINES:]
     if off:
         record.status = "disabled"

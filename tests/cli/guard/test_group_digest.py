@@ -5,7 +5,7 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 
 from rookery.system.ids import project_id
+from tests.support.cli.machine import Machine
 from tests.support.cli.user import at_a_terminal, user, user_environment
 from tests.support.daemon.process import ROOKERY, SECONDS, Daemon, rookery
 from tests.support.mcp.caller import Caller, Message, words
@@ -43,30 +44,6 @@ ALL = [
 ]
 LINE = re.compile(r"(sha256:[0-9a-f]{64})  (\S+) (\S+)")
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "unattended.md"
-
-
-class Machine:
-    """A machine of its own: a home, a state folder and a clone of the project."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.env = {"HOME": str(folder / "home"), "ROOKERY_HOME": str(folder / "state")}
-        self.checkout = folder / "deep" / "er" / "checkout"
-        for made in (folder / "home", self.checkout.parent):
-            made.mkdir(parents=True)
-
-    def run(self, *words: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        """Run a command without any terminal, as nobody whom Rookery started."""
-        return user(*words, env=self.env | dict(env or {}), cwd=self.checkout)
-
-    def guarded(self) -> dict[str, list[dict[str, Any]]]:
-        return json.loads(self.run("guard", "list", "--json").stdout)
-
-    def file(self, text: str, name: str = "approvals") -> Path:
-        path = self.folder / name
-        path.write_text(text)
-        path.chmod(0o600)
-        return path
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from msgspec import Raw
 from rookery.daemon.settings.schema import GatewaySettings, Settings
 from rookery.gateway.hooks import ToolCall
 from rookery.gateway.search.view import CALL, FIND
-from tests.support.gateway.gateway import checkout, start_gateway, view_of
+from tests.support.gateway.gateway import UNPINNED, checkout, start_gateway, view_of
 from tests.support.mcp.caller import ERAS, Caller, failure, told, words
 from tests.support.mcp.scripted_server import Message, ScriptedServers, ServerScript, text, tool
 from tests.support.requirements import requirement
@@ -177,7 +177,7 @@ async def test_an_unsearchable_server_is_reported_and_a_new_tool_is_found() -> N
     def servers(scripted: ScriptedServers) -> Message:
         return shop(scripted) | {"gone": {"command": ["no-such-program-here"]}}
 
-    async with start_gateway(servers) as gateway:
+    async with start_gateway(servers, settings=UNPINNED) as gateway:
         caller = await gateway.caller(SEARCH)
         answer = (await caller.call(FIND, {"query": "zebra"}))["result"]["structuredContent"]
         assert answer["tools"] == [] and answer["among"] > 4

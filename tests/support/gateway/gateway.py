@@ -17,7 +17,8 @@ import msgspec
 import pytest
 
 from rookery.daemon.composition import Composition, DaemonCallbacks
-from rookery.daemon.settings.schema import Settings
+from rookery.daemon.settings.schema import GuardSettings, Settings
+from rookery.guard.pins.store import make_seal
 from rookery.guard.seal import Seal
 from rookery.operations.status import DaemonStatus, ReloadedSettings
 from rookery.system.bus import Bus, Event
@@ -35,6 +36,8 @@ from tests.support.mcp.client import LIMIT
 from tests.support.mcp.scripted_server import ScriptedServers, start_scripted_servers
 from tests.support.tasks import require_no_tasks_since
 
+# For tests about servers whose lists change: with pins, what is new in them would be withheld.
+UNPINNED = Settings(guard=GuardSettings(pins="off"))
 # The owner's token, where a gateway asks for tokens.
 OWNERS = "rk_the-owners-token"
 
@@ -191,6 +194,7 @@ async def start_gateway(
         write((servers(scripted) if callable(servers) else servers) or {}, **top)
         state = paths.ensure_private_folder(paths.state_folder())
         Seal.for_store(paths.store_file(state)).create()
+        make_seal(paths.store_file(state)).create()
         store = Store(paths.store_file(state))
         await store.open()
         stack.push_async_callback(store.close)

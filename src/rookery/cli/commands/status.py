@@ -134,9 +134,13 @@ def describe_notify_failure(failure: dict[str, Any]) -> str:
 
 
 def _list_server_problems(report: dict[str, Any]) -> list[str]:
-    """Return the last errors of the MCP servers of workspaces."""
+    """Return the last errors of the MCP servers of workspaces, and what is withheld of the servers behind them."""
     errors = [(workspace["name"], workspace["mcp"]["last_error"]) for workspace in report["workspaces"]]
-    return [visible(f"the MCP server of {name}: {error}") for name, error in errors if error]
+    withheld = {server["name"]: server["withheld"] for server in report["servers"] if server["withheld"]}
+    return [
+        *(visible(f"the MCP server of {name}: {error}") for name, error in errors if error),
+        *(visible(f"{name}: {count} withheld: rookery guard diff {name}") for name, count in withheld.items()),
+    ]
 
 
 def list_server_rows(records: list[dict[str, Any]]) -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""`rookery guard`, and the questions on the terminal that approve something.
+"""`rookery guard`, and the questions on the terminal that approve content of repositories.
 
 The question shows the whole content on the controlling terminal, and the reply is read only from there: no option and
 no pipe can approve.
@@ -6,15 +6,17 @@ no pipe can approve.
 
 import json
 import os
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import click
 
 from rookery.cli import output
 from rookery.cli.groups import SuggestingGroup
+from rookery.cli.guard import pins
 from rookery.cli.guard.audit import audit, write_history
+from rookery.cli.guard.lock import check, lock
 from rookery.cli.guard.scan import scan
+from rookery.cli.guard.terminal import Terminal, write_field, write_lines
 from rookery.cli.options import json_option, no_start_option
 from rookery.cli.output import Column, visible
 from rookery.daemon_client import connection
@@ -25,6 +27,7 @@ _CONTENT = {"setup": "command, which runs in each new workspace", "git-config": 
 _CONTENT["justfile"] = "tasks that tools may run here, with all that the justfile imports"
 _CONTENT["opencode-config"] = "OpenCode's config, which loads the plugins, tools and commands in the files above"
 
+_CONTENT["mcp-lock"] = "what servers may list without a question, as digests; see: rookery guard diff"
 _CONTENT["plugin"] = "the code of a plugin, which runs in Rookery itself with all your rights"
 
 _HEADS = [
@@ -39,46 +42,14 @@ Examples:
   rookery guard approve            all waiting items of this project
   rookery guard approve github     the item with this name
   rookery guard approve --all      all waiting items of all projects
+  rookery guard approve notes tool:read
+                                   one definition of the server notes
 """
 _DIGEST = """\b
 Examples:
   rookery guard digest                         approved items of this project
   rookery guard digest --waiting ~/src/app     waiting items too
 """
-
-
-class Terminal:
-    """The controlling terminal, even if stdin and stdout are redirected."""
-
-    def __enter__(self) -> Self:
-        try:
-            self._fd = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
-        except OSError:
-            raise Failure("needs-approval", "approvals need a person at a terminal", "run it in a terminal") from None
-        self.out = os.fdopen(os.dup(self._fd), "w", encoding="utf-8", errors="backslashreplace")
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.out.close()
-        os.close(self._fd)
-
-    def write_line(self, text: str, style: str | None = None) -> None:
-        self.out.write((output.paint(text, style, self.out) if style else text) + "\n")
-
-    def ask(self, question: str) -> bool:
-        """Ask, and return whether the reply is y or yes. Input typed before the question is discarded."""
-        import termios
-
-        self.out.flush()
-        termios.tcflush(self._fd, termios.TCIFLUSH)
-        self.out.write(f"{question} [y/N] ")
-        self.out.flush()
-        typed = b""
-        while not typed.endswith(b"\n") and (data := os.read(self._fd, 1024)):
-            typed += data
-        return typed.strip().lower() in (b"y", b"yes")
 
 
 def ask_approval(terminal: Terminal, subject: dict[str, Any], count: str) -> bool:
@@ -88,24 +59,24 @@ def ask_approval(terminal: Terminal, subject: dict[str, Any], count: str) -> boo
     """
     state = "has changed since you approved it" if subject["state"] == "changed" else "is new"
     terminal.write_line(f"\n{visible(subject['name'])} ({visible(subject['kind'])}, {count}) {state}", "bold")
-    _line(terminal, "found in", subject["source"])
-    _line(terminal, "project", subject["place"])
+    write_field(terminal, "found in", subject["source"])
+    write_field(terminal, "project", subject["place"])
     parts = subject.get("parts")
     if parts is not None:
-        _lines(terminal, "settings", [f"{key}: {_json(value)}" for key, value in parts["other"].items()])
-        _lines(terminal, "headers", [f"{key}: {_text(value)}" for key, value in parts["headers"].items()])
-        _lines(terminal, "variables", [f"{key}={_text(value)}" for key, value in parts["environment"].items()])
-    _line(terminal, "runs in", subject["folder"])
-    _lines(terminal, "current files", [f"{path} sha256 {digest}" for path, digest in subject["files"].items()])
+        write_lines(terminal, "settings", [f"{key}: {_json(value)}" for key, value in parts["other"].items()])
+        write_lines(terminal, "headers", [f"{key}: {_text(value)}" for key, value in parts["headers"].items()])
+        write_lines(terminal, "variables", [f"{key}={_text(value)}" for key, value in parts["environment"].items()])
+    write_field(terminal, "runs in", subject["folder"])
+    write_lines(terminal, "current files", [f"{path} sha256 {digest}" for path, digest in subject["files"].items()])
     if subject["last"] is not None:
-        _lines(terminal, "changes since you approved it", _difference(subject["last"], subject["shown"]))
+        write_lines(terminal, "changes since you approved it", _difference(subject["last"], subject["shown"]))
     if parts is not None:
         import shlex
 
-        _line(terminal, "command", shlex.join(parts["command"]), "bold")
-        _line(terminal, "address", parts["url"], "bold")
+        write_field(terminal, "command", shlex.join(parts["command"]), "bold")
+        write_field(terminal, "address", parts["url"], "bold")
     else:
-        _lines(terminal, _CONTENT.get(subject["kind"], "content"), subject["content"].split("\n"), "bold")
+        write_lines(terminal, _CONTENT.get(subject["kind"], "content"), subject["content"].split("\n"), "bold")
     for risk in subject.get("risks", []):
         terminal.write_line(
             f"  {risk['level']}: {visible(risk['text'])}", "red" if risk["level"] == "warning" else "yellow"
@@ -114,18 +85,6 @@ def ask_approval(terminal: Terminal, subject: dict[str, Any], count: str) -> boo
         terminal.write_line(f"  it cannot be approved: {visible(subject['problem'])}", "red")
         return False
     return terminal.ask(f"Approve {visible(subject['name'])}?")
-
-
-def _line(terminal: Terminal, head: str, text: str, style: str | None = None) -> None:
-    if text:
-        terminal.write_line(f"  {head}: {output.paint(visible(text), style, terminal.out) if style else visible(text)}")
-
-
-def _lines(terminal: Terminal, head: str, lines: list[str], style: str | None = None) -> None:
-    if lines:
-        terminal.write_line(f"  {head}:")
-        for line in lines:
-            terminal.write_line(f"    {visible(line)}", style)
 
 
 def _difference(approved: str, current: str) -> list[str]:
@@ -147,10 +106,15 @@ def _json(value: object) -> str:
 
 @click.group(cls=SuggestingGroup, epilog="\b\nExamples:\n  rookery guard list\n  rookery guard approve\n")
 def guard() -> None:
-    """Approvals of content from repositories, scans of definitions, and the audit."""
+    """Approvals of content from repositories, pins of what MCP servers list, scans of definitions, and the audit."""
 
 
 guard.add_command(scan)
+guard.add_command(pins.diff)
+guard.add_command(pins.block)
+guard.add_command(pins.trust)
+guard.add_command(lock)
+guard.add_command(check)
 guard.add_command(audit)
 
 
@@ -173,6 +137,11 @@ def list_(history: bool, as_json: bool, no_start: bool) -> None:
     rows = [
         [approval["state"], approval["name"], approval["kind"], approval["place"], approval["source"]]
         for approval in approvals["waiting"]
+    ]
+    rows += [
+        ["withheld", server["name"], f"{len(server['waiting'])} definitions", server["place"], "rookery guard diff"]
+        for server in pins.load_pins(no_start)["servers"]
+        if server["waiting"]
     ]
     rows += [
         ["approved", approval["name"], approval["kind"], approval["place"], _describe_origin(approval)]
@@ -221,22 +190,31 @@ def digest(path: str, waiting: bool, as_json: bool, no_start: bool) -> None:
 
 @guard.command(epilog=_APPROVE)
 @click.argument("name", required=False)
+@click.argument("definitions", nargs=-1, metavar="[DEFINITION]...")
 @click.option("--all", "everywhere", is_flag=True, help="Search all projects, not only this one.")
 @json_option
 @no_start_option
-def approve(name: str | None, everywhere: bool, as_json: bool, no_start: bool) -> None:
+def approve(name: str | None, definitions: tuple[str, ...], everywhere: bool, as_json: bool, no_start: bool) -> None:
     """Show each waiting item in full, and ask for approval.
 
-    The command asks on the terminal, once for each item. There is no option that answers yes, and no process that
-    Rookery started may approve.
+    Items are what repositories bring, and definitions of MCP servers that are withheld; for these see `rookery guard
+    diff`. With DEFINITION, such as `read` or `tool:read`, only those of the server NAME are released.
+
+    The command asks on the terminal, once for each item or server. There is no option that answers yes, and no process
+    that Rookery started may approve.
     """
+    withheld = pins.select_waiting(pins.load_pins(no_start), name, definitions, everywhere)
     waiting = json.loads(connection.call("GET", "/api/guard/approvals", start=not no_start))["waiting"]
     chosen = waiting if everywhere and name is None else _select_by_name(waiting, name, everywhere)
-    if not chosen:
+    chosen = [] if definitions else chosen
+    if not chosen and not withheld:
         what = f"nothing named {name}" if name else "nothing"
         elsewhere = f"; {len(waiting)} in other projects: rookery guard approve --all" if waiting and not name else ""
         raise Failure("approval-not-found", f"{what} waits for approval here", f"see: rookery guard list{elsewhere}")
-    approved, declined = ask_approvals(chosen)
+    approved, declined = ask_approvals(chosen) if chosen else ([], [])
+    if withheld:
+        released, kept = pins.ask_releases(withheld, accept_loss=everywhere and name is None)
+        approved, declined = approved + released, declined + kept
     if as_json:
         output.write(json.dumps({"approved": approved, "left": declined}))
     elif approved:

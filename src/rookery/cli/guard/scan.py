@@ -2,7 +2,7 @@
 
 import click
 
-from rookery.cli.options import json_option
+from rookery.cli.mcp.common import server_options
 from rookery.daemon_client.start import exec_daemon_command
 
 _EPILOG = """\
@@ -11,6 +11,8 @@ Instead of a tool, a line may hold a prompt, a resource or the instructions of a
 
 \b
 Examples:
+  rookery guard scan
+  rookery guard scan notes github --json
   rookery guard scan --file tools.json
   rookery guard scan --file definitions.jsonl --json | jq '.[] | select(.severity)'
   rookery guard scan --file tools.json --sarif > findings.sarif
@@ -18,22 +20,36 @@ Examples:
 
 
 @click.command(epilog=_EPILOG)
+@click.argument("servers", nargs=-1, metavar="[SERVER]...")
 @click.option(
     "--file",
     "file",
-    required=True,
     type=click.Path(exists=True, dir_okay=False),
-    help="Scan the definitions in a file.",
+    help="Scan the definitions in a file, and start nothing.",
 )
 @click.option("--off", multiple=True, metavar="RULE=REASON", help="Switch a rule off; repeat for more.")
 @click.option("--sarif", is_flag=True, help="Print SARIF, for builds and code hosts.")
-@json_option
-def scan(file: str, off: tuple[str, ...], sarif: bool, as_json: bool) -> None:
+@server_options
+def scan(
+    servers: tuple[str, ...],
+    file: str | None,
+    off: tuple[str, ...],
+    sarif: bool,
+    everywhere: bool,
+    as_json: bool,
+    no_start: bool,
+) -> None:
     """Look for tool poisoning in the definitions of MCP servers.
 
-    Nothing of a server runs, and nothing leaves this machine. The exit code is 1 if something severe was found.
+    The servers of this workspace, or those with these names, are started and listed. No tool of theirs runs, and
+    nothing leaves this machine. The exit code is 1 if something severe was found.
     """
+    if file is not None and servers:
+        raise click.UsageError("name servers or a file, not both")
     flags = [f"--off={rule}" for rule in off]
     flags += ["--json"] if as_json else []
     flags += ["--sarif"] if sarif else []
-    exec_daemon_command("scan", f"--file={file}", *flags)
+    flags += ["--global"] if everywhere else []
+    flags += ["--no-start"] if no_start else []
+    flags += [f"--file={file}"] if file is not None else [f"--server={name}" for name in servers]
+    exec_daemon_command("scan", *flags)

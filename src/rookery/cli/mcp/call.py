@@ -4,6 +4,7 @@ A result may contain anything: control characters in text are made visible, and 
 """
 
 import json
+import shlex
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ import click
 from rookery import __version__
 from rookery.cli import output
 from rookery.cli.arguments import build_headers, encode_header, parse_arguments
+from rookery.cli.guard.pins import is_withheld
 from rookery.cli.mcp.common import ServerClient, server_options
 from rookery.cli.output import visible
 from rookery.cli.progress import show_progress
@@ -134,6 +136,9 @@ def call(
     with show_progress(f"listing the tools of {name}", silent=as_json):
         offered = {entry["tool"]: entry for entry in json.loads(client.request("GET", "/api/tools", server=name))}
     if tool not in offered:
+        if client.request_server(name, method="GET")["withheld"] and is_withheld(name, tool, no_start):
+            remedy = f"see why, and decide: rookery guard diff {shlex.quote(name)}"
+            raise Failure("definition-withheld", f'the tool {tool!r} of MCP server "{name}" is withheld', remedy)
         raise Failure(
             "tool-not-found", f'MCP server "{name}" has no tool {tool!r}', _suggest_tool(name, tool, list(offered))
         )

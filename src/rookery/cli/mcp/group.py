@@ -60,10 +60,21 @@ def render_servers(records: list[dict[str, Any]], workspace: str | None, *, with
 
 
 def _summarize_problems(record: dict[str, Any]) -> str:
-    """Return the first definitions that were repaired or left out; `mcp get` shows all of them."""
-    problems = record["problems"]
+    """Return what is withheld, and the first definitions that were repaired or left out; `mcp get` shows all."""
+    problems = [*summarize_guard(record), *record["problems"]]
     more = f"; and {len(problems) - _SHOWN_PROBLEMS} more" if len(problems) > _SHOWN_PROBLEMS else ""
     return "; ".join(problems[:_SHOWN_PROBLEMS]) + more
+
+
+def summarize_guard(record: dict[str, Any]) -> list[str]:
+    """Return how much of a server is withheld, and how much the scanner has found in it."""
+    withheld, findings, name = record["withheld"], record["findings"], record["name"]
+    texts: list[str] = []
+    if withheld:
+        texts.append(f"{withheld} withheld: rookery guard diff {shlex.quote(name)}")
+    if findings:
+        texts.append(f"{findings} finding{'s' if findings > 1 else ''}: rookery guard scan {shlex.quote(name)}")
+    return texts
 
 
 def shorten_path(source: str, workspace: str | None) -> str:
@@ -90,6 +101,7 @@ def render_server(server: dict[str, Any], workspace: str | None) -> str:
     lines += [f"  {head:<9}  {visible(text)}" for head, text in fields if text]
     definition_lines = json.dumps(definition["written"], indent=2, ensure_ascii=False).split("\n")
     lines += ["  definition", *(f"    {visible(line)}" for line in definition_lines)]
+    lines += [f"  guard      {visible(text)}" for text in summarize_guard(server)]
     if server["diagnosis"]:
         lines += ["  diagnosis", *(f"    {visible(line)}" for line in server["diagnosis"])]
     if server["stderr"]:

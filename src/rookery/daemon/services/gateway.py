@@ -13,7 +13,8 @@ from rookery.api.endpoint.router import EndpointRouter, ViewParts
 from rookery.api.endpoint.selection import ViewSelector
 from rookery.daemon.lifecycle import follow_bus
 from rookery.daemon.lookup import WorkspaceLookup
-from rookery.daemon.settings.schema import GatewaySettings, ServerSettings
+from rookery.daemon.pins import ResultGuard, ServerPinGuard
+from rookery.daemon.settings.schema import GatewaySettings, GuardSettings, ServerSettings
 from rookery.gateway.audit import NO_RECORDER, CallRecorder
 from rookery.gateway.elicitation import ParkedCalls
 from rookery.gateway.hooks import Hooks
@@ -22,7 +23,7 @@ from rookery.gateway.rules import Switches, ToolPolicy
 from rookery.gateway.search.view import ViewSearch, list_search_tools
 from rookery.guard.approvals import Approvals
 from rookery.guard.audit.log import AuditLog
-from rookery.guard.audit.records import RecordDecision
+from rookery.guard.audit.records import RecordDecision, ignore_decision
 from rookery.guard.policy import Policy, Rule, read_rules
 from rookery.guard.server import definition_content, server_key, server_subject
 from rookery.guard.subject import Key, Subject
@@ -117,6 +118,7 @@ class GatewayService:
         shares: Shares,
         sandboxes: ServerSandboxes | None = None,
         audit: AuditLog | None = None,
+        guard_settings: GuardSettings | None = None,
     ) -> None:
         self._recorder: CallRecorder = audit if audit is not None else NO_RECORDER
         self._operations = operations
@@ -153,9 +155,13 @@ class GatewayService:
             sandboxes=sandboxes,
             question_seconds=patience,
         )
-        pool = ServerPool(connector, CatalogStore(store), self._on_server_changed)
-        self.hub = Hub(pool, Switches(store), events, check_rules)
         self.lookup = WorkspaceLookup(projects, workspaces.workspaces)
+        record = audit.record if audit is not None else ignore_decision
+        self.guard = ServerPinGuard(store, events, guard_settings or GuardSettings(), self.lookup.project_of, record)
+        if guard_settings is not None and guard_settings.results != "off":
+            self.hooks.check_result = ResultGuard(guard_settings, os.environ, events).check
+        pool = ServerPool(connector, CatalogStore(store), self._on_server_changed, self.guard)
+        self.hub = Hub(pool, Switches(store), events, check_rules)
         self.hub.find_project = self.lookup.project_of
         # Further built-in toolsets of a view, made for the only workspace that its clients may access, None for the
         # owner, and for the workspace that the view acts in, if any.
@@ -194,6 +200,8 @@ class GatewayService:
         self.hub.own_port = port
 
     async def start(self) -> None:
+        # At once: a store of an earlier version gets its seal with the first read.
+        await self.guard.start()
         await self.hub.start()
         self._tasks.keep_running(follow_bus(self._events, self._on_event), "projects")
 
@@ -246,6 +254,10 @@ class GatewayService:
         for project in await self._projects.all():
             await self.hub.server_set(Path(project.path))
         return [await self.subject(definition, checkout) for definition, checkout in self.hub.from_repositories()]
+
+    async def review_again(self, name: str | None = None) -> None:
+        """Decide again what of the servers with this name is served, after a decision about pins; with None of all."""
+        await self.hub.pool.review_again(name)
 
     async def on_approvals_changed(self, key: Key) -> None:
         """Refresh all workspaces of a project: an approval for its main checkout is valid for all of them."""

@@ -482,6 +482,38 @@ class TrashSettings(msgspec.Struct, frozen=True):
     ] = 21_474_836_480
 
 
+class GuardSettings(msgspec.Struct, frozen=True):
+    pins: Annotated[
+        Literal["on", "off"],
+        Meta(
+            description="With `on`, the definitions that a server lists first are pinned, and what changes or is added "
+            "later is withheld until you approve it. With `off`, servers may change what agents read at any time."
+        ),
+    ] = "on"
+    scan: Annotated[
+        Literal["withhold", "report", "off"],
+        Meta(
+            description="What happens to definitions that the scanner has severe findings in: `withhold` them until "
+            "you decide, or only `report` them. Lesser findings are always only reported."
+        ),
+    ] = "withhold"
+    rules_off: Annotated[
+        dict[str, str],
+        Meta(
+            description="Rules of the scanner that are switched off, by their id, each with your reason: "
+            '`[guard.rules_off]`, `forced-use = "our own server says so on purpose"`. The rule `limit` stays on.'
+        ),
+    ] = msgspec.field(default_factory=dict[str, str])
+    results: Annotated[
+        Literal["off", "mark", "withhold"],
+        Meta(
+            description="Whether results of tools are scanned, for instructions to the model and for secrets of your "
+            "environment: `mark` adds a warning to the result, `withhold` replaces it by an error. It costs time on "
+            "each call."
+        ),
+    ] = "off"
+
+
 class NotifySettings(msgspec.Struct, frozen=True):
     command: Annotated[
         str,
@@ -527,5 +559,6 @@ class Settings(msgspec.Struct, frozen=True):
     boulder: BoulderSettings = BoulderSettings()
     gateway: GatewaySettings = GatewaySettings()
     servers: ServerSettings = ServerSettings()
+    guard: GuardSettings = GuardSettings()
     hooks: PluginHookSettings = PluginHookSettings()
     plugins: PluginTables = msgspec.field(default_factory=dict[str, dict[str, Any]])

@@ -120,6 +120,8 @@ class SearchView(SearchableView):
             not any(name in tools for tools in known)
             and await self._find_after_start(call, None, "tools", name) is None
         ):
+            if (withheld := self._find_withheld(call, "tool", name)) is not None:
+                return self._deny_withheld(call, *withheld)
             self._audit.record("call", "denied", "not-found", call, None, name)
             message = self._not_found(call, "tool", name).message
             return results.tool_error(RookeryError("invalid-input", message, f"{FIND} returns the available names"))

@@ -95,6 +95,8 @@ class ListedServer(msgspec.Struct, frozen=True, kw_only=True):
     stderr: list[str]
     diagnosis: list[str] = []
     problems: list[str] = []
+    withheld: int = 0
+    findings: int = 0
     shadows: list[str] = []
 
 
@@ -132,6 +134,8 @@ class ServerDetails(msgspec.Struct, frozen=True, kw_only=True):
     stderr: list[str]
     diagnosis: list[str] = []
     problems: list[str] = []
+    withheld: int = 0
+    findings: int = 0
     shadows: list[str] = []
     definition: ShownDefinition
 
