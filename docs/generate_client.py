@@ -38,7 +38,6 @@ from rookery.operations.operation import Operation
 
 FOLDER = "src/rookery/sdk/operations"
 MODULE = "rookery.sdk.operations"
-RECORDS = f"{MODULE}.records"
 # The SDK has classes of these names.
 RENAMED = {"Project": "ProjectRecord"}
 REST = "rookery.sdk.rest"
@@ -109,7 +108,8 @@ class Names:
             # Those that it needs belong to this group too, or to an earlier one.
             for info in list_fields(hint):
                 Names(copies=self.copies, group=self.group).name_type(info.type)
-        return self.use(f"{RECORDS}.{group}", name)
+        # The module of a group contains the copies of the group.
+        return name if group == self.group else self.use(f"{MODULE}.{group}", name)
 
 
 @dataclass(frozen=True)
@@ -166,9 +166,6 @@ def make_modules() -> dict[str, str]:
     names = Names()
     modules = {f"{FOLDER}/{group}.py": make_group(group, operations, names) for group, operations in groups.items()}
     modules[f"{FOLDER}/__init__.py"] = make_package(list(groups))
-    for group in dict.fromkeys(group for _, group in names.copies.values()):
-        modules[f"{FOLDER}/records/{group}.py"] = make_records(group, names)
-    modules[f"{FOLDER}/records/__init__.py"] = f'"""The results of operations. {NOTICE}"""\n'
     return {path: format_source(path, source) for path, source in modules.items()}
 
 
@@ -211,12 +208,15 @@ def make_group(group: str, operations: Sequence[Operation], all_names: Names) ->
         for parameter in list_parameters(operation)
         if (constant := name_constant(operation, parameter)) is not None
     ]
+    records = list(make_records(group, names))
     return "\n".join(
         [
-            f'"""The operations of the group `{group}` as methods.\n\n{NOTICE}\n"""\n',
+            f'"""The operations of the group `{group}` as methods, and their results.\n',
+            f'Later versions may add fields to results.\n\n{NOTICE}\n"""\n',
             *make_imports(names),
             "",
             *(["# Defaults. Times are in seconds.", *constants] if constants else []),
+            *records,
             "",
             f"class {name_class(group)}:",
             f'    """The operations of the group `{group}`."""\n',
@@ -418,15 +418,16 @@ def make_time_limit(method: Method) -> str:
 # Structs
 
 
-def make_records(group: str, all_names: Names) -> str:
-    """Return the module with the copies for a group, each after those that it needs."""
-    names = Names(copies=all_names.copies, group=group)
-    names.imports["msgspec"].add("")
-    own = {name: record for name, (record, owner) in all_names.copies.items() if owner == group}
-    lines = [line for name in order_structs(own) for line in make_struct(name, own[name], names)]
-    names.imports.pop(f"{RECORDS}.{group}", None)
-    text = f"The results of the operations of the group `{group}`. Later versions may add fields."
-    return "\n".join([f'"""{text}\n\n{NOTICE}\n"""\n', *make_imports(names), "", *lines, ""])
+def make_records(group: str, group_names: Names) -> Iterator[str]:
+    """Yield the lines of the copies for a group, each after those that it needs."""
+    copies = group_names.copies
+    own = {name: record for name, (record, owner) in copies.items() if owner == group}
+    # The names of methods hide those of builtins only in the class with the methods.
+    names = Names(imports=group_names.imports, copies=copies, group=group)
+    if own:
+        names.imports["msgspec"].add("")
+    for name in order_structs(own):
+        yield from make_struct(name, own[name], names)
 
 
 def order_structs(records: Mapping[str, type[Any]]) -> list[str]:

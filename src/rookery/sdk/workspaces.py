@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from rookery.sdk.operations import Operations
-from rookery.sdk.operations.records.agent import AgentReport
-from rookery.sdk.operations.records.workspace import AgentInfo, Need, WorkspaceRecord, WorkspaceStatus
+from rookery.sdk.operations.agent import AgentReport
+from rookery.sdk.operations.workspace import AgentInfo, Need, WorkspaceRecord, WorkspaceStatus
 from rookery.sdk.projects import Project
 from rookery.sdk.sessions import WorkspaceSessions
 from rookery.system.errors import RookeryError
