@@ -4,7 +4,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rookery.api.requests import json_response
+from rookery.api.rest import json_response
 from rookery.system.causes import explain_os_error
 from rookery.system.errors import RookeryError
 

@@ -1,25 +1,60 @@
 """REST routes made from operations: decode the parameters, run the operation, encode its result.
 
-A parameter is taken from the path, from the query or from the body, which is a JSON object.
+A parameter is taken from the path, from the query or from the body, which is a JSON object. Each name in a path is one
+percent-encoded segment: `feature%2Fx` is one name. An event bus is sent as server-sent events; a reader that stalls is
+disconnected with a reason, and others are not affected.
 """
 
+import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Literal, get_args, get_origin
+from urllib.parse import unquote
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rookery.api.requests import RawRoute, cancel_with_client, json_response
-from rookery.api.streams import EventStream, encode_event
 from rookery.operations.operation import BoundOperation, Caller, Operation, RestRoute, rename_parameters
 from rookery.operations.results import Binary, BusEvents, EventResult, PlainText, TextResult
+from rookery.system.bus import Bus, Event
 from rookery.system.errors import RookeryError
 
 _SEE_TYPE = "see the type of this parameter in /api/openapi.json"
+_KEEP_ALIVE_SECONDS = 15.0
+_EVENT_HEADERS = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+def cancel_with_client(request: Request) -> None:
+    """Cancel the current request when its client disconnects."""
+    task = asyncio.current_task()
+    assert task is not None
+    request.scope["extensions"]["rookery.on_lost"](task.cancel)
+
+
+def json_response(value: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status_code=status, media_type="application/json")
+
+
+class RawRoute(Route):
+    """A route that is matched on the encoded path, so that an encoded slash in a name does not separate segments."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        path = scope["raw_path"].decode("latin-1")
+        # Checked first: the matching of Starlette costs more, and nearly all routes do not match.
+        if scope["type"] != "http" or self.path_regex.match(path) is None:
+            return Match.NONE, {}
+        match, child_scope = super().matches({**scope, "path": path})
+        params: dict[str, Any] = child_scope.get("path_params", {})
+        for name, value in params.items():
+            params[name] = unquote(value)
+        return match, child_scope
 
 
 def operation_routes(operations: Iterable[BoundOperation[Any]]) -> list[Route]:
@@ -182,3 +217,46 @@ class EventResponse(Response):
             await write("error", {"error": error.as_dict()}, last=True)
         else:
             await write(self._result.last, value, last=True)
+
+
+class EventStream:
+    """A response that lasts until the client disconnects, falls behind, or the daemon stops."""
+
+    def __init__(self, bus: Bus, since: int | None, matches: Callable[[Event], bool] = lambda event: True) -> None:
+        self._bus = bus
+        self._since = since
+        self._matches = matches
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "HEAD":
+            await send({"type": "http.response.start", "status": 200, "headers": _EVENT_HEADERS})
+            await send({"type": "http.response.body"})
+            return
+        reader = self._bus.subscribe(self._since)
+        scope["extensions"]["rookery.on_lost"](lambda: reader.end("client-gone"))
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": _EVENT_HEADERS})
+            first = encode_event("gap", {"oldest": self._bus.oldest_id}) if reader.gap else b": hello\n\n"
+            await send({"type": "http.response.body", "body": first, "more_body": True})
+            while True:
+                try:
+                    async with asyncio.timeout(_KEEP_ALIVE_SECONDS):
+                        batch = await reader.next_batch()
+                except TimeoutError:
+                    await send({"type": "http.response.body", "body": b": still here\n\n", "more_body": True})
+                    continue
+                data = b"".join(encode_event(e.type, e.data | {"at": e.at}, e.id) for e in batch if self._matches(e))
+                if reader.ended is not None:
+                    data += encode_event("end", {"reason": reader.ended})
+                    await send({"type": "http.response.body", "body": data})
+                    return
+                if data:
+                    await send({"type": "http.response.body", "body": data, "more_body": True})
+        finally:
+            reader.end("client-gone")
+
+
+def encode_event(type_: str, data: object, id_: int | None = None) -> bytes:
+    """Encode one server-sent event."""
+    head = b"id: %d\n" % id_ if id_ is not None else b""
+    return b"%bevent: %b\ndata: %b\n\n" % (head, type_.encode(), msgspec.json.encode(data))

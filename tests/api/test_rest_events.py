@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import psutil
 import pytest
 
-from rookery.api import streams
+from rookery.api import rest
 from rookery.api.app import build_app
 from rookery.operations.daemon import DaemonOperations
 from rookery.operations.operation import bind_operations
@@ -194,7 +194,7 @@ async def test_at_shutdown_the_stream_ends_with_what_there_was_and_the_reason() 
 
 
 async def test_a_quiet_stream_says_that_it_is_still_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "_KEEP_ALIVE_SECONDS", 0.02)
+    monkeypatch.setattr(rest, "_KEEP_ALIVE_SECONDS", 0.02)
     async with staged() as stage:
         reader = await stage.open()
         assert await reader.block() == {"": "hello"}
