@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rookery.files.walk import FolderScanner, scan_folder
-from rookery.system.fs import getdents
+from rookery.system.fs import beneath
 
 
 @contextmanager
@@ -104,14 +104,14 @@ def test_where_the_kernel_cannot_be_asked_at_once_entries_are_looked_at(
     odd: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = one_by_one(odd)
-    monkeypatch.setattr(getdents, "_load_getdents", lambda: None)
+    monkeypatch.setattr(beneath, "_load_getdents", lambda: None)
     assert looked(FolderScanner(), odd) == wanted
 
 
 def test_where_types_are_not_told_entries_are_looked_at(odd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = one_by_one(odd)
     # As a filesystem that has no types would tell of the folder in it.
-    monkeypatch.setattr(getdents, "UNKNOWN", getdents.FOLDER)
+    monkeypatch.setattr("rookery.files.walk.ENTRY_UNKNOWN", beneath.ENTRY_FOLDER)
     assert looked(FolderScanner(), odd) == wanted
 
 

@@ -15,14 +15,22 @@ import msgspec
 from rookery.files.entries import Entry, EntryType, FileRun, ListingRow, is_json_safe, last_path
 from rookery.files.gitignore import TrackedFiles
 from rookery.files.secrets import DenyRules
-from rookery.system.fs import getdents
-from rookery.system.fs.beneath import OPEN_FOLDER, Beneath
+from rookery.system.fs.beneath import (
+    ENTRY_FILE,
+    ENTRY_FOLDER,
+    ENTRY_LINK,
+    ENTRY_UNKNOWN,
+    OPEN_FOLDER,
+    Beneath,
+    parse_entries,
+    read_entries,
+)
 
 _BATCH = 4096
 _DOT_NAMES = (".", "..")
 # The limit of cached records: about a hundred thousand names.
 _MAX_CACHED_BYTES = 4 * 2**20
-_ENTRY_TYPES: Mapping[int, EntryType] = defaultdict(lambda: "other", {getdents.FOLDER: "folder", getdents.LINK: "link"})
+_ENTRY_TYPES: Mapping[int, EntryType] = defaultdict(lambda: "other", {ENTRY_FOLDER: "folder", ENTRY_LINK: "link"})
 
 FolderNames = tuple[list[str], dict[str, EntryType]]
 
@@ -58,17 +66,17 @@ class FolderScanner:
 
     def _read_cached(self, folder: int) -> FolderNames | None:
         """Return the content of a folder; None if it must be read entry by entry."""
-        records = getdents.read_entries(folder)
+        records = read_entries(folder)
         if records is None:
             return None
         content = self._cache.get(records)
         if content is None:
-            names, kinds = getdents.parse_entries(records)
-            if getdents.UNKNOWN in kinds:
+            names, kinds = parse_entries(records)
+            if ENTRY_UNKNOWN in kinds:
                 os.lseek(folder, 0, os.SEEK_SET)
                 return None
             # `.` and `..` are among the names, and are no entries.
-            others = [pair for pair in zip(names, kinds, strict=True) if pair[1] != getdents.FILE]
+            others = [pair for pair in zip(names, kinds, strict=True) if pair[1] != ENTRY_FILE]
             types: dict[str, EntryType] = {name: _ENTRY_TYPES[kind] for name, kind in others if name not in _DOT_NAMES}
             content = sorted(set(names).difference(_DOT_NAMES)), types
             self._add_to_cache(records, content)

@@ -1,15 +1,18 @@
-"""Open files beneath a folder in which others may create and rename files.
+"""Open files and read folders beneath a folder in which others may create and rename files.
 
 There are two ways with the same results: `openat2`, where the kernel has it, and a walk part by part. The kernel never
 follows a link. Links are resolved here, by their text, so that the returned names are those that were opened.
+
+`read_entries` reads a folder with one getdents64 call; CPython returns entries only one by one.
 """
 
 import ctypes
 import errno
 import functools
 import os
+import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,6 +30,15 @@ OPEN_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLO
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # As many links as the kernel follows.
 _MAX_LINKS = 40
+# Large enough to read most folders with one call.
+_BUFFER_BYTES = 32 * 2**10
+# A record: inode and offset (skipped), length of the record, type; then the name up to a NUL.
+_HEAD = struct.Struct("=16xHB")
+# The types of entries, as the kernel numbers them.
+ENTRY_UNKNOWN = 0
+ENTRY_FOLDER = 4
+ENTRY_FILE = 8
+ENTRY_LINK = 10
 
 
 class _OpenHow(ctypes.Structure):
@@ -205,3 +217,39 @@ def _split_target(target: str) -> list[str]:
     if target.startswith("/"):
         raise OSError(errno.EXDEV, "an absolute symbolic link leads outside the folder")
     return [part for part in target.split("/") if part not in ("", ".")]
+
+
+@functools.cache
+def _load_getdents() -> Callable[..., int] | None:
+    """Return getdents64 of the C library, since the call number varies by architecture; None if there is none."""
+    function = getattr(ctypes.CDLL(None, use_errno=True), "getdents64", None)
+    if function is not None:
+        function.restype, function.argtypes = ctypes.c_ssize_t, (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t)
+    return function
+
+
+def read_entries(folder: int) -> bytes | None:
+    """Return all records of a folder; None if one call does not return them all, or there is no such call."""
+    call = _load_getdents()
+    if call is None:
+        return None
+    # A new buffer each time: the kernel does not write the padding, and equal folders must give equal bytes.
+    buffer = ctypes.create_string_buffer(_BUFFER_BYTES)
+    length = call(folder, buffer, _BUFFER_BYTES)
+    records = ctypes.string_at(buffer, max(length, 0))
+    if length >= 0 and (length == 0 or call(folder, buffer, _BUFFER_BYTES) == 0):
+        return records
+    os.lseek(folder, 0, os.SEEK_SET)
+    return None
+
+
+def parse_entries(records: bytes) -> tuple[list[str], bytes]:
+    """Return the names, and the type of each."""
+    names, types = list[bytes](), bytearray()
+    offset, end = 0, len(records)
+    while offset < end:
+        length, kind = _HEAD.unpack_from(records, offset)
+        names.append(records[offset + _HEAD.size : offset + length].rstrip(b"\0"))
+        types.append(kind)
+        offset += length
+    return os.fsdecode(b"\0".join(names)).split("\0") if names else [], bytes(types)
