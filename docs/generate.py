@@ -33,7 +33,7 @@ from rookery.toolsets.hub import hub_toolset
 from rookery.toolsets.operations import operation_toolset
 from rookery.toolsets.project import project_toolset
 from rookery.toolsets.resources import Prompt
-from rookery.toolsets.session.toolset import session_toolset
+from rookery.toolsets.session import session_toolset
 from rookery.wire.http.auth import PUBLIC_ROUTES
 
 ROOT = Path(__file__).resolve().parents[1]

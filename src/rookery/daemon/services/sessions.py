@@ -10,7 +10,7 @@ from typing import Any
 
 from rookery.daemon.services.agents import AgentsService
 from rookery.daemon.services.files import FilesService
-from rookery.daemon.services.nested import NestedFolders
+from rookery.daemon.services.nested_folders import NestedFolders
 from rookery.daemon.settings.schema import Settings
 from rookery.files.sandbox import SandboxRoot
 from rookery.files.secrets import DenyRules
