@@ -16,7 +16,7 @@ COMMANDS = {
     "screen": ("rookery.cli.session.screen", "Show the screen of a session."),
     "asks": ("rookery.cli.session.answer", "List the questions that wait for your answer."),
     "answer": ("rookery.cli.session.answer", "Answer a question of a session."),
-    "screenshot": ("rookery.cli.session.screenshot", "Take a picture of a session's screen."),
+    "screenshot": ("rookery.cli.session.screen", "Take a picture of a session's screen."),
     "tool": ("rookery.cli.session.tool", "Run a tool of the agent outside the conversation."),
     "history": ("rookery.cli.session.tool", "List the tools that ran."),
     "abort": ("rookery.cli.session.lifecycle", "Stop the running turn of a session."),
