@@ -29,7 +29,7 @@ from rookery.daemon.services.core import share_limits
 from rookery.daemon.services.endpoints import EndpointsService
 from rookery.daemon.services.files import FilesService
 from rookery.daemon.services.gateway import GatewayService, count_search_tokens
-from rookery.daemon.services.nested import NestedFolders
+from rookery.daemon.services.nested_folders import NestedFolders
 from rookery.daemon.services.plugins import PluginCollaborators, PluginsService
 from rookery.daemon.services.sessions import SaveFolders, SessionsService
 from rookery.daemon.services.upkeep import UpkeepService

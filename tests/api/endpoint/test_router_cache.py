@@ -1,6 +1,5 @@
 """A cached selection is used only as long as the name means the same workspace."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,8 +8,8 @@ from rookery.api.endpoint.router import RECHECK_SECONDS, CachedRoute, read_link_
 from rookery.gateway.unavailable import Absence, UnavailableView
 from rookery.system.ids import project_id
 from rookery.wire.server.endpoint import Endpoint
+from tests.support.clock import SetClock
 from tests.support.gateway.gateway import Gateway, start_gateway
-from tests.support.http.listener import LIMIT
 from tests.support.mcp.caller import Caller
 from tests.support.requirements import requirement
 from tests.support.workspaces.service import git, make_repository
@@ -23,11 +22,9 @@ async def who(caller: Caller) -> str:
     return answer["result"]["content"][0]["text"]
 
 
-async def becomes(caller: Caller, wanted: str) -> None:
-    """Looked at now and then only."""
-    async with asyncio.timeout(LIMIT):
-        while await who(caller) != wanted:  # noqa: ASYNC110 - it is the question that finds out
-            await asyncio.sleep(RECHECK_SECONDS / 4)
+@pytest.fixture
+def checks_each_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rookery.api.endpoint.router.RECHECK_SECONDS", 0.0)
 
 
 def worktrees(*names: str) -> tuple[Path, list[Path]]:
@@ -44,19 +41,22 @@ async def caller_of(gateway: Gateway, checkout: Path, name: str) -> Caller:
     return await gateway.caller(f"/w/{project_id(checkout.resolve())}/{name}/mcp")
 
 
-async def test_everybody_who_asks_hears_that_a_choice_no_longer_holds(tmp_path: Path) -> None:
+async def test_every_request_after_the_interval_finds_that_the_worktree_is_gone(tmp_path: Path) -> None:
     link = tmp_path / ".git"
     link.write_text("gitdir: elsewhere")
-    known = CachedRoute(
-        Endpoint(UnavailableView([], {}, Absence("workspace-not-found", "", ""))), b"/mcp", link, read_link_mark(link)
-    )
-    assert known.is_valid()
+    clock = SetClock()
+    clock.now = 1000.0
+    endpoint = Endpoint(UnavailableView([], {}, Absence("workspace-not-found", "", "")))
+    route = CachedRoute(endpoint, b"/mcp", link, read_link_mark(link), clock=clock)
+    assert route.is_valid()
     link.unlink()
-    await asyncio.sleep(RECHECK_SECONDS)
-    assert [known.is_valid(), known.is_valid()] == [False, False]
+    assert route.is_valid()
+    clock.now += RECHECK_SECONDS
+    assert [route.is_valid(), route.is_valid()] == [False, False]
 
 
 @requirement("hub.pool.scope")
+@pytest.mark.usefixtures("checks_each_request")
 async def test_a_name_that_another_workspace_has_by_now_leads_to_that_one() -> None:
     checkout, (first, second) = worktrees("first", "second")
     async with start_gateway({}, checkout) as gateway:
@@ -64,16 +64,16 @@ async def test_a_name_that_another_workspace_has_by_now_leads_to_that_one() -> N
         assert await who(caller) == "first"
         git(first, "switch", "-q", "-c", "third")
         git(second, "switch", "-q", "first")
-        await becomes(caller, "second")
+        assert await who(caller) == "second"
         assert await who(await caller_of(gateway, checkout, "third")) == "first"
 
 
 @requirement("hub.pool.scope")
+@pytest.mark.usefixtures("checks_each_request")
 async def test_a_workspace_is_found_by_the_name_that_it_had_as_long_as_nobody_else_has_it() -> None:
     checkout, (folder,) = worktrees("first")
     async with start_gateway({}, checkout) as gateway:
         caller = await caller_of(gateway, checkout, "first")
         assert await who(caller) == "first"
         git(folder, "switch", "-q", "-c", "third")
-        await asyncio.sleep(RECHECK_SECONDS)
         assert [await who(caller) for _ in range(2)] == ["first", "first"]

@@ -26,7 +26,7 @@ from rookery.gateway.search.view import SearchableView, SearchView, ViewSearch
 from rookery.gateway.unavailable import UnavailableView
 from rookery.gateway.view import View
 from rookery.operations.status import ClientSession
-from rookery.system.clock import SYSTEM_CLOCK
+from rookery.system.clock import SYSTEM_CLOCK, Clock
 from rookery.system.errors import RookeryError
 from rookery.system.tasks import TaskSet
 from rookery.upstreams.config.permissions import Permissions
@@ -55,7 +55,7 @@ _DRAIN_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class ViewParts:
+class ViewDependencies:
     """The dependencies of views."""
 
     hub: Hub
@@ -87,13 +87,14 @@ class CachedRoute:
     head: Path | None = None
     head_mark: tuple[int, ...] | None = None
     checked_at: float = 0.0
+    clock: Clock = SYSTEM_CLOCK
 
     def is_valid(self) -> bool:
         """Return whether the route is still valid.
 
         The check is made at intervals only: a worktree that Rookery deletes is removed from the cache immediately.
         """
-        if self.link is None or (now := SYSTEM_CLOCK.monotonic()) < self.checked_at + RECHECK_SECONDS:
+        if self.link is None or (now := self.clock.monotonic()) < self.checked_at + RECHECK_SECONDS:
             return True
         if self.is_gone or (self.head is not None and read_link_mark(self.head) != self.head_mark):
             # `checked_at` is not set, so that the next request gets the same result.
@@ -123,7 +124,14 @@ def route_key(scope: Scope) -> tuple[object, ...]:
     state = scope["state"]
     principal = state["principal"]
     headers = RequestHead.from_headers(scope["headers"]).all(HEADER)
-    return scope["raw_path"], scope["query_string"], principal.kind, principal.workspace, state.get("place"), *headers
+    return (
+        scope["raw_path"],
+        scope["query_string"],
+        principal.kind,
+        principal.workspace,
+        state.get("find_path"),
+        *headers,
+    )
 
 
 def find_fast_path(routes: Mapping[tuple[object, ...], CachedRoute], scope: Scope) -> FastPathMatcher | None:
@@ -218,14 +226,17 @@ class UsageTable:
 
 OpenEndpoint = tuple[Endpoint, View | UnavailableView]
 # Returns the current path of an endpoint without its last segment: the name of a workspace may change.
-FindPlace = Callable[[], Awaitable[str]]
+FindEndpointPath = Callable[[], Awaitable[str]]
 
 
 class EndpointRouter:
     """Routes MCP requests to endpoints, and all others to the REST routes. An ASGI app."""
 
-    def __init__(self, parts: ViewParts, selector: ViewSelector, rest: ASGIApp) -> None:
-        self._parts = parts
+    def __init__(
+        self, dependencies: ViewDependencies, selector: ViewSelector, rest: ASGIApp, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._dependencies = dependencies
+        self._clock = clock
         self._selector = selector
         self._rest = rest
         # Endpoints are reused; the least recently used comes first.
@@ -234,12 +245,12 @@ class EndpointRouter:
         self._routes: dict[tuple[object, ...], CachedRoute] = {}
         self._closing: set[Endpoint] = set()
         self.usages = UsageTable()
-        self._tasks = TaskSet("doors")
+        self._tasks = TaskSet("endpoints")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw: bytes = scope["raw_path"]
         # Set for the port of a single workspace.
-        place: FindPlace | None = scope["state"].get("place")
+        find_path: FindEndpointPath | None = scope["state"].get("find_path")
         key = route_key(scope)
         route = self._routes.get(key)
         if route is None or not route.is_valid():
@@ -249,7 +260,7 @@ class EndpointRouter:
                 return
             try:
                 # Normalised, because clients differ in the characters that they encode.
-                prefix = encode_endpoint_path(prefix.split("/")) if place is None else await place()
+                prefix = encode_endpoint_path(prefix.split("/")) if find_path is None else await find_path()
                 route = await self._find(scope, key, prefix, last_segment)
             except RookeryError as error:
                 status = 403 if error.code == "forbidden" else 404 if error.code.endswith("-not-found") else 400
@@ -268,7 +279,7 @@ class EndpointRouter:
             if cached.is_gone:
                 # The worktree was deleted or replaced by another program.
                 self.retire(directory := cached.link.parent, "the workspace is gone")
-                await self._parts.hub.release(directory)
+                await self._dependencies.hub.release(directory)
             elif not await self._selector.is_taken(prefix):
                 self._routes[key] = cached.renew()
                 return cached
@@ -276,10 +287,11 @@ class EndpointRouter:
         link = choice.directory / ".git" if choice.directory is not None else None
         mark = read_link_mark(link) if link is not None else None
         # The port of a workspace is not looked up by name.
-        head = find_head_file(choice.directory) if prefix and "place" not in scope["state"] else None
+        head = find_head_file(choice.directory) if prefix and "find_path" not in scope["state"] else None
         branch = read_link_mark(head) if head is not None else None
         endpoint, _ = await self._get_endpoint(choice, prefix)
-        route = CachedRoute(endpoint, f"{prefix}/{last_segment}".encode(), link, mark, head, branch)
+        path = f"{prefix}/{last_segment}".encode()
+        route = CachedRoute(endpoint, path, link, mark, head, branch, clock=self._clock)
         if len(self._routes) >= _MAX_ROUTES:
             self._routes.clear()
         # A workspace that does not exist now may exist at the next request.
@@ -340,7 +352,7 @@ class EndpointRouter:
         """Return the endpoint of a choice, created when it is first needed."""
         key = choice, prefix
         if key not in self._endpoints:
-            server_set = await self._parts.hub.server_set(choice.directory)
+            server_set = await self._dependencies.hub.server_set(choice.directory)
             if choice.server:
                 server_set.find(choice.server)
             # Another request may have created the same endpoint meanwhile.
@@ -351,12 +363,13 @@ class EndpointRouter:
         return self._endpoints[key]
 
     def _make(self, choice: ViewChoice, prefix: str, server_set: ServerSet) -> OpenEndpoint:
-        parts, view_search = self._parts, ViewSearch()
-        toolsets = parts.toolsets(choice.toolsets, choice.directory, choice.scope, view_search)
+        dependencies = self._dependencies
+        view_search = ViewSearch()
+        toolsets = dependencies.toolsets(choice.toolsets, choice.directory, choice.scope, view_search)
         if choice.missing is not None:
-            unavailable = UnavailableView(toolsets, parts.info, choice.missing)
-            return Endpoint(unavailable, f"{prefix}/mcp", shares=parts.shares), unavailable
-        members = ServerSetMembership(server_set, parts.make_policy, toolsets, choice.server, choice.servers)
+            unavailable = UnavailableView(toolsets, dependencies.info, choice.missing)
+            return Endpoint(unavailable, f"{prefix}/mcp", shares=dependencies.shares), unavailable
+        members = ServerSetMembership(server_set, dependencies.make_policy, toolsets, choice.server, choice.servers)
         kind = SearchView if choice.search else SearchableView
         view = view_search.view = kind(
             members,
@@ -368,7 +381,7 @@ class EndpointRouter:
             parts.conversations,
         )
         if isinstance(view, SearchView):
-            view.finder = parts.make_search_provider(view_search)
+            view.finder = dependencies.make_search_provider(view_search)
         # Usage is counted for the workspace's own endpoint, and for every endpoint that is used with its token, as its
         # agent does. What the owner does elsewhere is not the workspace's.
         is_counted = (prefix and not choice.server) or choice.scope is not None
@@ -376,9 +389,9 @@ class EndpointRouter:
         endpoint = Endpoint(
             view,
             f"{prefix}/mcp",
-            on_session_end=lambda session: parts.hub.end_session(session.id),
+            on_session_end=lambda session: dependencies.hub.end_session(session.id),
             traffic=usage.record(choice.server) if usage is not None else None,
-            shares=parts.shares,
+            shares=dependencies.shares,
         )
         if usage is not None:
             usage.add(endpoint.service, choice.server)

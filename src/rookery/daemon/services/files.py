@@ -16,7 +16,7 @@ from typing import Any
 from rookery.daemon.approvals import JustfileApprovals
 from rookery.daemon.lifecycle import follow_bus
 from rookery.daemon.services.context import ContextSources
-from rookery.daemon.services.nested import NestedFolders
+from rookery.daemon.services.nested_folders import NestedFolders
 from rookery.daemon.settings.schema import Settings
 from rookery.files.context.engine import ProjectContext
 from rookery.files.context.failures import FailureLog

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import rookery
-from rookery.api.endpoint.router import EndpointRouter, ViewParts
+from rookery.api.endpoint.router import EndpointRouter, ViewDependencies
 from rookery.api.endpoint.selection import ViewSelector
 from rookery.daemon.lifecycle import follow_bus
 from rookery.daemon.lookup import WorkspaceLookup
@@ -174,7 +174,7 @@ class GatewayService:
     def make_router(self, rest: "ASGIApp") -> EndpointRouter:
         """Return the router of all MCP endpoints, which passes other requests on to `rest`."""
         info = {"name": "rookery", "version": rookery.__version__}
-        parts = ViewParts(
+        dependencies = ViewDependencies(
             self.hub,
             self.hooks,
             make_policy,
@@ -188,7 +188,7 @@ class GatewayService:
         )
         toolsets = frozenset(toolset.name for toolset in self._make_toolsets(None, None, ViewSearch()))
         router = self._router = EndpointRouter(
-            parts,
+            dependencies,
             ViewSelector(self.lookup, toolsets | {ADMIN_TOOLSET}, self._agent_toolsets, self._search_by_default),
             rest,
         )
