@@ -2,9 +2,10 @@
 
 import ast
 import re
+import subprocess
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -66,8 +67,21 @@ LONGEST = 800
 MOST_MODULES = 15
 # Past this the name of a test is no sentence that is read at once.
 LONGEST_TEST_NAME = 80
-# Tests that are about the whole, and not about one module.
-WHOLE = {"e2e", "conformance"}
+# Folders of tests that mirror no package, with the reason.
+WITHOUT_MODULE = {
+    "e2e": "the whole product, as its users see it",
+    "conformance": "the official MCP conformance suite, against servers and clients of both eras",
+}
+# Modules that import one another, one of them inside a function, with the reason.
+LAZY_CYCLES = {
+    ("daemon_client.connection", "daemon_client.start"): "a call that finds no daemon starts one, and then connects",
+    ("sessions.drawing.picture", "sessions.drawing.png", "sessions.drawing.svg"): "loads the format that is asked for",
+}
+# Names of modules that end like a participle: nouns of the field, and definitions that were saved to a file.
+NAMED_LIKE_PARTICIPLES = {"framing", "paging", "rendering", "timing", "decoding", "saved"}
+# Subjects of older commits are longer.
+FIRST_SHORT_SUBJECT = "2026-11-18T00:00:00+0000"
+LONGEST_SUBJECT = 72
 
 # Modules that one sibling alone imports, by the reason why they are not part of it.
 SINGLE_IMPORTER = {
@@ -78,7 +92,6 @@ SINGLE_IMPORTER = {
         "cli.mcp.call",
         "cli.mcp.check",
         "cli.mcp.login",
-        "cli.session.screen",
     },
     "a part of starting the daemon or the demo, one step each": {
         "daemon.app",
@@ -109,7 +122,6 @@ SINGLE_IMPORTER = {
         "wire.http.head_cache",
     },
     "one transport or one path of a protocol": {
-        "api.streams",
         "upstreams.fastpath",
         "wire.client.subscriptions",
         "wire.server.sse",
@@ -118,14 +130,12 @@ SINGLE_IMPORTER = {
     "one group of checks or of definitions in a registry": {
         "daemon.doctor.agents",
         "daemon.doctor.clients",
-        "toolsets.session.prompts",
-        "toolsets.session.resources",
     },
     "a collaborator with a state of its own": {
         "agents.supervisor",
         "agents.watcher",
         "api.socketio.clients",
-        "daemon.services.endpoint_server",
+        "daemon.services.endpoint_ports",
         "daemon.services.notify",
         "files.just.sources",
         "gateway.membership",
@@ -190,18 +200,25 @@ def test_every_source_file_has_a_docstring_that_says_what_it_is_for() -> None:
 
 
 def test_tests_mirror_the_source_module_by_module() -> None:
-    """`tests/a/b/test_c.py` tests `a/b/c.py`, and `tests/a/b/test_c_topic.py` one aspect of it."""
+    """`tests/a/b/test_c.py` tests `a/b/c.py` or the package `a/b/c`, `test_c_topic.py` one aspect of it."""
     wrong: list[str] = []
     for path in sorted((ROOT / "tests").glob("*/**/test_*.py")):
         folder = path.parent.relative_to(ROOT / "tests")
-        if folder.parts[0] in WHOLE:
+        if folder.parts[0] in WITHOUT_MODULE:
             continue
         source = SOURCE / folder
-        names = {entry.stem for entry in source.iterdir()} if source.is_dir() else set[str]()
+        names = {module.stem for module in source.glob("*.py")} - {"__init__"}
+        names |= {package.parent.name for package in source.glob("*/__init__.py")}
         topic = path.stem.removeprefix("test_")
         if not any(topic == name or topic.startswith(f"{name}_") for name in names):
             wrong.append(str(path.relative_to(ROOT)))
     assert not wrong
+
+
+def test_folders_of_tests_without_a_module_exist_and_are_no_packages() -> None:
+    for name in WITHOUT_MODULE:
+        assert any((ROOT / "tests" / name).rglob("test_*.py")), name
+        assert not (SOURCE / name).exists(), name
 
 
 def test_no_folder_has_too_many_modules() -> None:
@@ -212,36 +229,92 @@ def test_no_folder_has_too_many_modules() -> None:
 def test_no_public_class_name_is_used_twice_in_a_package() -> None:
     places: dict[tuple[str, str], list[str]] = {}
     for path, package, tree in modules():
-        for node in tree.body:
+        for node in outside_functions(tree):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault((package, node.name), []).append(str(path.relative_to(SOURCE)))
+    assert places
     assert not {name: found for name, found in places.items() if len(found) > 1}
 
 
-def test_modules_do_not_import_one_another_in_a_circle() -> None:
-    """Imports inside functions do not count: they break a circle, or keep a start fast."""
-    import graphlib
+def test_no_module_is_named_by_a_participle() -> None:
+    names = {path.stem for path, _, _ in modules()}
+    assert {name for name in names if re.search(r"[a-z]{2}(ing|ed)$", name)} == NAMED_LIKE_PARTICIPLES
 
-    names = {module_name(path): (path, tree) for path, _, tree in modules()}
-    graph: dict[str, set[str]] = {}
-    for name, (_, tree) in names.items():
-        found = graph.setdefault(name, set())
-        for node in tree.body:
-            if isinstance(node, ast.ImportFrom) and node.module:
-                inner = {f"{node.module}.{alias.name}" for alias in node.names} & names.keys()
-                found |= inner or ({node.module} & names.keys())
-    assert set(graphlib.TopologicalSorter(graph).static_order()) == names.keys()
+
+def outside_functions(tree: ast.Module, *, types: bool = True) -> Iterator[ast.stmt]:
+    """Yield the statements that run when a module is imported, also those in `if`, `try` and `with`, or in a class.
+
+    Without `types`, those for type checkers are left out.
+    """
+    waiting: list[ast.AST] = list(tree.body)
+    while waiting:
+        node = waiting.pop(0)
+        if isinstance(node, ast.stmt):
+            yield node
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if not types and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        waiting += [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt | ast.excepthandler)]
+
+
+def imported_modules(nodes: Iterable[ast.AST], names: Container[str]) -> set[str]:
+    """Return the modules and packages of ours that statements import, in any form."""
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names if alias.name in names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.module is not None and node.level == 0, "imports are absolute"
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name for name in inner if name in names}
+            # What is no module is a name in the package.
+            if node.module in names and not all(name in names for name in inner):
+                found.add(node.module)
+    return found
+
+
+def find_cycles(graph: Mapping[str, set[str]]) -> set[tuple[str, ...]]:
+    """Return the modules that reach one another, in groups."""
+    reached: dict[str, set[str]] = {}
+    for start in graph:
+        waiting = [start]
+        reached[start] = set()
+        while waiting:
+            new = graph[waiting.pop()] - reached[start]
+            reached[start] |= new
+            waiting += new
+    groups = {tuple(sorted(b for b in reached[a] if a in reached[b])) for a in graph if a in reached[a]}
+    return {tuple(name.removeprefix("rookery.") for name in group) for group in groups}
+
+
+def test_modules_do_not_import_one_another_in_a_circle() -> None:
+    """A circle that an import inside a function closes has a reason. Imports for type checkers do not count."""
+    names = {module_name(path): tree for path, _, tree in modules()}
+    statements = {name: list(outside_functions(tree, types=False)) for name, tree in names.items()}
+    graph = {name: imported_modules(nodes, names) for name, nodes in statements.items()}
+    assert not find_cycles(graph)
+    for name, tree in names.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                graph[name] |= imported_modules(ast.walk(node), names)
+    assert find_cycles(graph) == set(LAZY_CYCLES)
+
+
+def test_a_circle_of_imports_is_found() -> None:
+    names = {"a", "a.b", "c"}
+    tree = ast.parse("import c\ntry:\n    from a import b, other\nexcept ImportError:\n    pass")
+    assert imported_modules(outside_functions(tree), names) == {"c", "a", "a.b"}
+    assert find_cycles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == {("b", "c")}
+    assert find_cycles({"a": {"a"}}) == {("a",)}
 
 
 def test_a_module_that_one_sibling_alone_imports_has_a_reason() -> None:
     names = {module_name(path): (path, tree) for path, _, tree in modules()}
     importers: dict[str, set[str]] = {name: set() for name in names}
     for name, (_, tree) in names.items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and node.module in names:
-                targets = {f"{node.module}.{alias.name}" for alias in node.names}
-                for target in targets & names.keys() or {node.module}:
-                    importers[target].add(name)
+        for target in imported_modules(ast.walk(tree), names):
+            importers[target].add(name)
     single = {
         name.removeprefix("rookery.")
         for name, others in importers.items()
@@ -249,7 +322,8 @@ def test_a_module_that_one_sibling_alone_imports_has_a_reason() -> None:
         and len(others) == 1
         and next(iter(others)).rpartition(".")[0] == name.rpartition(".")[0]
     }
-    assert single == set[str]().union(*SINGLE_IMPORTER.values())
+    listed = [name for group in SINGLE_IMPORTER.values() for name in group]
+    assert single == set(listed) and len(listed) == len(set(listed))
 
 
 def module_name(path: Path) -> str:
@@ -287,6 +361,16 @@ def test_no_test_name_is_longer_than_80_characters() -> None:
         if len(node.name) > LONGEST_TEST_NAME
     ]
     assert not long
+
+
+def test_subjects_of_commits_name_an_area_and_are_short() -> None:
+    command = ["git", "log", f"--since={FIRST_SHORT_SUBJECT}", "--no-merges", "--format=%s"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip("this is no git checkout")
+    subjects = done.stdout.splitlines()
+    assert not [subject for subject in subjects if len(subject) > LONGEST_SUBJECT]
+    assert not [subject for subject in subjects if not re.match(r"[a-z0-9_, ]+: \S", subject)]
 
 
 def test_the_lock_file_names_every_dependency_with_hashes_and_no_registry() -> None:
