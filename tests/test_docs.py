@@ -15,6 +15,7 @@ from rookery.cli.groups import ListByDefaultGroup
 from rookery.cli.main import cli
 from rookery.daemon.settings.layers import list_settings
 from tests.support.requirements import requirement
+from tests.test_repository import MAY_IMPORT, WIRES_ALL
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -231,6 +232,22 @@ def test_paths_and_names_in_the_pages_for_contributors_exist(name: str) -> None:
             assert match[2] is None or re.search(rf"\bdef {match[2]}\b", source), word
         elif re.fullmatch(r"[a-z]+(?:_[a-z]+)+", word):
             assert re.search(rf"\b{word}\b", source), word
+
+
+def test_the_table_of_packages_says_what_each_may_import() -> None:
+    rows = re.findall(r"^\| `(\w+)/` \|[^|]+\| ([^|]+) \|$", text_of("docs/ARCHITECTURE.md"), re.MULTILINE)
+    table = {package: set(re.findall(r"`(\w+)`", imports)) for package, imports in rows}
+    assert {package: table.get(package) for package in MAY_IMPORT} == MAY_IMPORT
+    assert set(table) == set(MAY_IMPORT) | WIRES_ALL
+
+
+@pytest.mark.parametrize("picture", sorted((ROOT / "docs" / "images").glob("*.svg")), ids=lambda path: path.name)
+def test_pictures_name_only_modules_that_exist_and_are_used(picture: Path) -> None:
+    text = picture.read_text(encoding="utf-8")
+    for name in re.findall(r"[\w/]+\.py\b", text):
+        assert (ROOT / "src" / "rookery" / name).is_file(), name
+    assert any(f"images/{picture.name})" in page.read_text(encoding="utf-8") for page in WRITTEN)
+    assert not OTHER_WORDS.findall(text) and "not there yet" not in text
 
 
 def test_supported_systems_are_stated_as_the_package_and_ci_have_them() -> None:
