@@ -70,7 +70,8 @@ def _count(noun: str, number: int) -> str:
 
 def describe_costs(costs: dict[str, Any]) -> str:
     """Describe how many tokens the tools cost in a list, and in search mode."""
-    listed, searched = costs["list_tokens"], costs["search_tokens"]
+    listed = costs["list_tokens"]
+    searched = costs["search_tokens"]
     return f"about {listed:,} tokens in list mode, {searched:,} in search mode (?mode=search)"
 
 

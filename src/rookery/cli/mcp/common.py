@@ -52,12 +52,11 @@ class ServerClient:
         return self.workspace_record["path"] if self.workspace_record else None
 
     def request(
-        self, method: str, path: str, body: object = None, *, seconds: float = REQUEST_SECONDS, **query: str
+        self, method: str, path: str, body: object = None, *, seconds: float = REQUEST_SECONDS, **query: str | None
     ) -> bytes:
-        """Send a request about the selected servers and return the body."""
-        if self.workspace:
-            query["workspace"] = self.workspace
-        url = f"{path}?{urlencode(query)}" if query else path
+        """Send a request about the selected servers and return the body. Parameters that are None are left out."""
+        selected = {name: value for name, value in {**query, "workspace": self.workspace}.items() if value}
+        url = f"{path}?{urlencode(selected)}" if selected else path
         return call(method, url, body, start=self._start, seconds=seconds)
 
     def request_server(
@@ -68,7 +67,7 @@ class ServerClient:
         body: object = None,
         *,
         seconds: float = REQUEST_SECONDS,
-        **query: str,
+        **query: str | None,
     ) -> Any:
         """Send a request about one server and return the parsed response."""
         path = f"/api/mcp/{quote(name, safe='')}" + (f"/{verb}" if verb else "")
@@ -110,7 +109,9 @@ def _find_checkout() -> str | None:
 
 def find_server_failure(record: dict[str, Any]) -> Failure | None:
     """Return the failure of a server and its remedy; None if it can be used."""
-    name, status, error = record["name"], record["status"], record["error"] or record["status"]
+    name = record["name"]
+    status = record["status"]
+    error = record["error"] or record["status"]
     quoted = shlex.quote(name)
     if status == "needs_approval":
         message = f'MCP server "{name}" is defined inside a repository and needs approval'

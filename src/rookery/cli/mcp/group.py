@@ -50,7 +50,8 @@ def render_servers(records: list[dict[str, Any]], workspace: str | None, *, with
     rows: list[list[str]] = []
     styles: list[str | None] = []
     for record in records:
-        source, remark = shorten_path(record["source"], workspace), record["error"] or _summarize_problems(record)
+        source = shorten_path(record["source"], workspace)
+        remark = record["error"] or _summarize_problems(record)
         rows.append([record["name"], record["status"], str(record["tools"]), record["scope"], source, remark])
         styles.append(_STYLES.get(record["status"]))
         for shadow in record["shadows"] if with_shadows else ():
@@ -230,7 +231,7 @@ def _set_switch(
     if level is not None and session is not None:
         raise click.UsageError("--level and --session cannot be combined")
     body = {key: value for key, value in (("tool", tool), ("level", level)) if value is not None}
-    record = client.request_server(name, verb, body=body, **({"session": session} if session else {}))
+    record = client.request_server(name, verb, body=body, session=session)
     what = f"{name}/{tool}" if tool else name
     level = level or ("session" if session else "workspace" if client.workspace else "app")
     scope = "everywhere" if level == "app" else f"in this {level}"
@@ -363,7 +364,7 @@ def tools(name: str | None, everywhere: bool, as_json: bool, no_start: bool) -> 
     """
     client = ServerClient(everywhere, no_start)
     with show_progress(f"listing the tools of {name or 'the servers'}", silent=as_json):
-        data = client.request("GET", "/api/tools", **({"server": name} if name else {}))
+        data = client.request("GET", "/api/tools", server=name)
     if as_json:
         output.write_json(data)
     else:
