@@ -79,6 +79,8 @@ LAZY_CYCLES = {
 }
 # Names of modules that end like a participle: nouns of the field, and definitions that were saved to a file.
 NAMED_LIKE_PARTICIPLES = {"framing", "paging", "rendering", "timing", "decoding", "saved"}
+# Packages in which some lines still pack several assignments. A package never comes back to this list.
+WITH_PACKED_ASSIGNMENTS = {"daemon", "gateway", "guard", "operations", "system", "upstreams"}
 # Subjects of older commits are longer.
 FIRST_SHORT_SUBJECT = "2026-11-18T00:00:00+0000"
 LONGEST_SUBJECT = 72
@@ -224,6 +226,34 @@ def test_folders_of_tests_without_a_module_exist_and_are_no_packages() -> None:
 def test_no_folder_has_too_many_modules() -> None:
     folders = Counter(path.parent for path in SOURCE.rglob("*.py") if path.name != "__init__.py")
     assert not {str(folder.relative_to(ROOT)): many for folder, many in folders.items() if many > MOST_MODULES}
+
+
+def find_packed_assignments(tree: ast.Module) -> Iterator[ast.Assign]:
+    """Yield assignments like `a, b = x, y`. In a swap a value reads a target, and needs to be one statement."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple):
+            continue
+        target = node.targets[0]
+        if isinstance(target, ast.Tuple):
+            written = {ast.unparse(element) for element in target.elts}
+            read = {ast.unparse(part) for part in ast.walk(node.value) if isinstance(part, ast.expr)}
+            if not written & read:
+                yield node
+
+
+def test_no_line_packs_several_assignments() -> None:
+    packed = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path, package, tree in modules()
+        if package not in WITH_PACKED_ASSIGNMENTS
+        for node in find_packed_assignments(tree)
+    ]
+    assert not packed
+
+
+def test_a_packed_assignment_is_told_from_a_swap() -> None:
+    tree = ast.parse("a, b = 1, 2\nc, d = d, c\nold, self.x = self.x, None\n(e, f), g = pair, 1")
+    assert [node.lineno for node in find_packed_assignments(tree)] == [1, 4]
 
 
 def test_no_public_class_name_is_used_twice_in_a_package() -> None:

@@ -49,7 +49,8 @@ class ActivityStore:
     """The activity of the root sessions of one workspace. `git_folder` is the workspace's git folder."""
 
     def __init__(self, git_folder: Path, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._path, self._clock = rookery_folder(git_folder) / "activity.json", clock
+        self._path = rookery_folder(git_folder) / "activity.json"
+        self._clock = clock
         self._records = _read_file(self._path)
 
     def find_ids(self, prefix: str) -> list[str]:

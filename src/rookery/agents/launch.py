@@ -89,8 +89,10 @@ class Launcher:
         self.state = state
         self.server_entries = ServerEntryFiles(state)
         self.ports = ports
-        self.spawner, self._workspaces = spawner, workspaces
-        self._read, self._options = parse_json, options
+        self.spawner = spawner
+        self._workspaces = workspaces
+        self._read = parse_json
+        self._options = options
 
     async def start(self, workspace: Workspace, on_progress: ProgressCallback) -> StartedAgent:
         """Start the OpenCode of a workspace and return it once it listens."""

@@ -84,8 +84,12 @@ class AgentManager:
         self.launcher = launcher
         self.barrier = PreparationBarrier(workspaces)
         self._admission = FirstTurnLimiter()
-        self._workspaces, self._stopped, self._events = workspaces, stopped, events
-        self._starts_on_open, self._idle_seconds, self._intervals = start == "open", idle_seconds, intervals
+        self._workspaces = workspaces
+        self._stopped = stopped
+        self._events = events
+        self._starts_on_open = start == "open"
+        self._idle_seconds = idle_seconds
+        self._intervals = intervals
         self.agents: dict[Path, WorkspaceAgent] = {}
         # Cleared while workspaces that were open when the daemon stopped still have to be opened.
         self.restored = asyncio.Event()

@@ -68,7 +68,8 @@ class AgentRun:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.started = started
-        self.process, self.client = started.process, started.client
+        self.process = started.process
+        self.client = started.client
         self.sessions: tuple[SessionState, ...] | None = None
         self.listeners: list[Callable[[AgentEvent], None]] = []
         self.watcher = AgentWatcher(
@@ -81,8 +82,12 @@ class AgentRun:
             clock=clock,
         )
         self._were_running = frozenset(were_running)
-        self._on_change, self._idle_timer, self._intervals, self._clock = on_change, idle_timer, intervals, clock
-        self._stream_lost, self._sessions_changed = asyncio.Event(), asyncio.Event()
+        self._on_change = on_change
+        self._idle_timer = idle_timer
+        self._intervals = intervals
+        self._clock = clock
+        self._stream_lost = asyncio.Event()
+        self._sessions_changed = asyncio.Event()
 
     @property
     def running(self) -> frozenset[str]:

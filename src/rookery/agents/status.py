@@ -89,7 +89,8 @@ class StatusTracker:
     def __init__(
         self, directory: str, failed: Mapping[str, TurnFailure] | None = None, clock: Clock = SYSTEM_CLOCK
     ) -> None:
-        self._directory, self._clock = directory, clock
+        self._directory = directory
+        self._clock = clock
         # Some failures leave no trace in the session: these are known from events, or from an earlier run.
         self._failed = dict(failed or {})
         # Failed sessions whose next turn runs: the failure is over when that turn succeeds.

@@ -46,7 +46,10 @@ class AgentSupervisor:
         self.run: AgentRun | None = None
         # The last known states. Sessions that ran when their process ended are interrupted.
         self.sessions = mark_interrupted(sessions)
-        self._start, self._on_change, self._intervals, self._clock = start, on_change, intervals, clock
+        self._start = start
+        self._on_change = on_change
+        self._intervals = intervals
+        self._clock = clock
         self._idle_timer = IdleTimer(idle_seconds, clock.monotonic())
         self._were_running = frozenset(session.id for session in self.sessions if session.state == "interrupted")
         self._supervision: asyncio.Task[None] | None = None
@@ -199,7 +202,9 @@ class AgentSupervisor:
         self._on_change()
 
     def _set_state(self, state: AgentState, *, error: str | None = None, detail: str | None = None) -> None:
-        self.state, self.error, self.detail = state, error, detail
+        self.state = state
+        self.error = error
+        self.detail = detail
         self._on_change()
 
     def _resolve(self, outcome: AgentRun | RookeryError) -> None:

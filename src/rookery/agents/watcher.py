@@ -289,7 +289,8 @@ class AgentWatcher:
         for event in events:
             self._tracker.apply(event)
         previous = self.sessions, self.error, self._snapshot_read.is_set()
-        self.sessions, self.error = self._tracker.sessions(), None
+        self.sessions = self._tracker.sessions()
+        self.error = None
         self.status = summarize_status(self.sessions)
         self._snapshot_read.set()
         if previous != (self.sessions, None, True):

@@ -56,7 +56,8 @@ class WorkspaceAgent:
         intervals: SupervisionIntervals,
         on_started: Callable[["WorkspaceAgent", AgentRun], None],
     ) -> None:
-        self.workspace, self.git_folder = workspace, git_folder
+        self.workspace = workspace
+        self.git_folder = git_folder
         # The session of the first prompt.
         self.session: str | None = None
         # Whether the launch context has changed since the agent was started.
@@ -65,14 +66,18 @@ class WorkspaceAgent:
         self.unsent: RookeryError | None = None
         # Why no model answers the first prompt.
         self.unanswered: RookeryError | None = None
-        self._launcher, self._barrier, self._admission, self._events = launcher, barrier, admission, events
+        self._launcher = launcher
+        self._barrier = barrier
+        self._admission = admission
+        self._events = events
         self._queue_position = 0
         # The progress of the first prompt, once the agent runs.
         self._detail = ""
         self._published: tuple[AgentInfo, AgentStatus] = AgentInfo(), AgentStatus()
         self._start_task: asyncio.Task[None] | None = None
         # Set when the outcome of the first prompt is known, and when another attempt is worthwhile.
-        self._settled, self._retry = asyncio.Event(), asyncio.Event()
+        self._settled = asyncio.Event()
+        self._retry = asyncio.Event()
         self._changed = asyncio.Event()
         self._on_started = on_started
         self._announced_run: AgentRun | None = None
@@ -157,7 +162,8 @@ class WorkspaceAgent:
 
     def info(self) -> AgentInfo:
         """Return the state of the agent as interfaces show it."""
-        agent, run = self.supervisor, self.supervisor.run
+        agent = self.supervisor
+        run = self.supervisor.run
         unapproved = run.started.context.unapproved if run is not None else ""
         needs = self.activity.needs(agent.sessions)
         if unapproved:
@@ -190,7 +196,8 @@ class WorkspaceAgent:
         ]:
             # The turn is over: either it was answered after all, or it counts as failed.
             self.unanswered = None
-        previous, current = self._published, (self.info(), self.supervisor.status)
+        previous = self._published
+        current = (self.info(), self.supervisor.status)
         self._published = current
         self._changed.set()
         if current[0] != previous[0]:
@@ -257,7 +264,8 @@ class WorkspaceAgent:
         self.publish_changes()
 
     def _on_sent(self, session: str, failure: str) -> None:
-        self.unsent, self._detail = None, ""
+        self.unsent = None
+        self._detail = ""
         self.unanswered = first_prompt.unanswered_error(failure) if failure else None
         error = self.unanswered.as_dict() if self.unanswered is not None else None
         self._publish("agent.prompted", session=session, error=error)

@@ -128,7 +128,9 @@ class _DescribedRoute:
     """One path of an operation, with the types of its parameters and of its body."""
 
     def __init__(self, operation: Operation, route: RestRoute, path: str) -> None:
-        self._operation, self.route, self.path = operation, route, path
+        self._operation = operation
+        self.route = route
+        self.path = path
         # The second path of an operation omits parameters, and needs an id of its own.
         self._id = operation.name if path == route.path else f"{operation.name}.default"
         self._decoder = ParameterDecoder(operation, route, path)
@@ -139,12 +141,14 @@ class _DescribedRoute:
         self.result = operation.result if "application/json" in route.media_types else None
 
     def _rename(self, title: str, omit: frozenset[str]) -> type[msgspec.Struct]:
-        kind, names = self._operation.parameters, self.route.names
+        kind = self._operation.parameters
+        names = self.route.names
         return rename_parameters(kind, names, forbid_unknown=True, omit=omit, title=title)
 
     def describe(self, schemas: "_Schemas") -> Json:
         """Return the OpenAPI operation."""
-        declared, summary = self._operation.declared, self._operation.summary
+        declared = self._operation.declared
+        summary = self._operation.summary
         errors = {
             str(status): {"$ref": f"#/components/responses/{_name_response(status)}"}
             for status in list_error_statuses(self._operation, self.route)
@@ -163,7 +167,8 @@ class _DescribedRoute:
 
     def _describe_parameters(self, schemas: "_Schemas") -> Json:
         """Return the parameters in path and query, and the body. A DELETE takes the same ones in query and body."""
-        decoder, properties = self._decoder, schemas.get_properties(self.parameters)
+        decoder = self._decoder
+        properties = schemas.get_properties(self.parameters)
         required = {field.encode_name for field in msgspec.structs.fields(self.parameters) if field.required}
         parameters = [
             _describe_parameter("path", name, properties[json_name], required=True)

@@ -69,7 +69,8 @@ def operation_routes(operations: Iterable[BoundOperation[Any]]) -> list[Route]:
 
 
 def _make_handler(bound: BoundOperation[Any], route: RestRoute, path: str) -> Callable[[Request], Awaitable[ASGIApp]]:
-    operation, declared = bound.operation, bound.operation.declared
+    operation = bound.operation
+    declared = bound.operation.declared
     decode = ParameterDecoder(operation, route, path).decode
 
     async def handle(request: Request) -> ASGIApp:

@@ -67,7 +67,8 @@ def build_headers(arguments: dict[str, Any], schema: dict[str, Any]) -> dict[str
 def _list_header_arguments(arguments: dict[str, Any], schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the header name and the value of each marked argument, also in nested objects."""
     for key, node in _as_object(schema.get("properties")).items():
-        value, inner = arguments.get(key), _as_object(node)
+        value = arguments.get(key)
+        inner = _as_object(node)
         if "x-mcp-header" in inner and value is not None:
             yield str(inner["x-mcp-header"]), value
         elif isinstance(value, dict):

@@ -26,12 +26,15 @@ _BURST_SECONDS = 0.25
 _SEARCH_SECONDS = 1.0
 
 # Enter the alternate screen and hide the cursor; leave it and show the cursor.
-_ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?2026l\x1b[?25h\x1b[?1049l"
+_ENTER = "\x1b[?1049h\x1b[?25l"
+_LEAVE = "\x1b[?2026l\x1b[?25h\x1b[?1049l"
 # Synchronised output: terminals that support it show a frame only when it is complete.
-_BEGIN_FRAME, _END_FRAME = "\x1b[?2026h\x1b[H", "\x1b[?2026l"
+_BEGIN_FRAME = "\x1b[?2026h\x1b[H"
+_END_FRAME = "\x1b[?2026l"
 # Erase the rest of the line, and of the screen. Both are written before the text of a line: after a text that fills the
 # line, the cursor is on the last character, which would be erased too.
-_ERASE_LINE, _ERASE_BELOW = "\x1b[K", "\x1b[J"
+_ERASE_LINE = "\x1b[K"
+_ERASE_BELOW = "\x1b[J"
 _DISCONNECTED = "the daemon has stopped; the view continues when it runs again (rookery up -d)"
 
 Fetch = Callable[[], bytes]
@@ -84,7 +87,9 @@ class _LineView(_View):
     """Prints each change below the one before."""
 
     def __init__(self, render: Render, as_json: bool, key: Callable[[Any], object]) -> None:
-        self._render, self._as_json, self._key = render, as_json, key
+        self._render = render
+        self._as_json = as_json
+        self._key = key
         self._last_key: object = None
         self._notice = ""
 
@@ -116,7 +121,8 @@ class _ScreenView(_View):
     reads_keys = True
 
     def __init__(self, render: Render, title: str) -> None:
-        self._render, self._title = render, title
+        self._render = render
+        self._title = title
         self._data: Any = None
         self._notice = ""
         self._terminal_settings: list[Any] | None = None

@@ -13,7 +13,9 @@ from typing import NamedTuple, TextIO
 
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 # The importance of a column. Minor ones are left out before others are shortened; vital ones are never left out.
-MINOR, USUAL, VITAL = 1, 2, 3
+MINOR = 1
+USUAL = 2
+VITAL = 3
 _GAP = "  "
 _ELLIPSIS = "…"
 # The least number of columns for text beside a label.
@@ -232,7 +234,8 @@ def format_labelled(
 
     `style` applies to everything, `label_style` to the label alone.
     """
-    max_width, indent = get_line_width(stream or sys.stdout), measure_width(label)
+    max_width = get_line_width(stream or sys.stdout)
+    indent = measure_width(label)
     if max_width is not None and indent + _MIN_TEXT_WIDTH > max_width:
         # There is not enough space beside the label.
         lines = wrap(label + text, max_width)
@@ -257,7 +260,8 @@ def shorten_ids(ids: Iterable[str], others: Iterable[str] = (), *, stream: TextI
     for id_, next_id in itertools.pairwise(all_ids):
         same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(id_, next_id, strict=False))
         common = sum(1 for _ in same) + 1
-        needed[id_], needed[next_id] = max(needed[id_], common), max(needed[next_id], common)
+        needed[id_] = max(needed[id_], common)
+        needed[next_id] = max(needed[next_id], common)
     return {id_: id_[: needed[id_]] for id_ in chosen}
 
 

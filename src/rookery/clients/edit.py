@@ -54,7 +54,8 @@ def add_entry_toml(text: str, key: str, name: str, entry: Entry) -> str:
         changed = tomlkit.dumps(document)
         is_correct = tomllib.loads(changed) == wanted
     except (ValueError, TypeError, KeyError):
-        changed, is_correct = "", False
+        changed = ""
+        is_correct = False
     if not is_correct:
         message = f"{key} is written in a form that cannot be edited safely"
         raise RookeryError("invalid-input", message, "add it by hand: rookery client print codex")
@@ -161,10 +162,12 @@ def _ensure_member(text: str, path: tuple[str, ...]) -> str:
 
 def _find_object(text: str, path: tuple[str, ...]) -> Object:
     """Return the object at this key. Raise JsoncError if the value there is not an object."""
-    node, message = parse_jsonc(text), "expected an object"
+    node = parse_jsonc(text)
+    message = "expected an object"
     for name in path:
         member = node.get(name) if isinstance(node, Object) else None
-        node, message = (member.value if member is not None else node), f'"{name}" must be an object'
+        node = member.value if member is not None else node
+        message = f'"{name}" must be an object'
     if not isinstance(node, Object):
         raise JsoncError(message, find_line(text, node.start))
     return node

@@ -56,7 +56,9 @@ class ProjectApprovals:
     def __init__(
         self, approvals: Approvals, sources: Sequence[ApprovalSource], on_decision: Callable[[Key], Awaitable[None]]
     ) -> None:
-        self._approvals, self._sources, self._on_decision = approvals, sources, on_decision
+        self._approvals = approvals
+        self._sources = sources
+        self._on_decision = on_decision
 
     async def on_registering(self, project: Project, *, named: Path, used: bool, by_user: bool | None) -> str:
         """Record the registration of a project, and return why it approves nothing; an empty string if it does."""
@@ -168,8 +170,11 @@ class JustfileApprovals:
     def __init__(
         self, approvals: Approvals, projects: Projects, workspaces: Workspaces, just: JustRunner, rule: JustfileRule
     ) -> None:
-        self._approvals, self._projects, self._workspaces = approvals, projects, workspaces
-        self._just, self._rule = just, rule
+        self._approvals = approvals
+        self._projects = projects
+        self._workspaces = workspaces
+        self._just = just
+        self._rule = rule
 
     async def list_in_main_checkout(self, project: Project) -> list[Subject]:
         """Return the subjects that adding the project approves."""
@@ -229,7 +234,10 @@ class OpenCodeConfigApprovals:
     """
 
     def __init__(self, approvals: Approvals, projects: Projects, workspaces: Workspaces, read: ParseJson) -> None:
-        self._approvals, self._projects, self._workspaces, self._read = approvals, projects, workspaces, read
+        self._approvals = approvals
+        self._projects = projects
+        self._workspaces = workspaces
+        self._read = read
 
     async def list_in_main_checkout(self, project: Project) -> list[Subject]:
         """Return the subjects that adding the project approves."""
@@ -266,7 +274,8 @@ class PluginApprovals:
     """
 
     def __init__(self, approvals: Approvals, projects: Projects) -> None:
-        self._approvals, self._projects = approvals, projects
+        self._approvals = approvals
+        self._projects = projects
 
     async def read_subjects(self, project: Project) -> list[Subject]:
         """Read the plugins anew: the text that is returned is the text to approve and to run."""
@@ -300,7 +309,8 @@ def _read_plugins(root: Path) -> list[Subject]:
 
 
 def _plugin_subject(root: Path, name: str) -> Subject:
-    content, problem = "", ""
+    content = ""
+    problem = ""
     try:
         content = read_beneath(root, PLUGIN_FOLDER / name, LARGEST_PLUGIN).decode()
     except UnicodeDecodeError:

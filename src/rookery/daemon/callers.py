@@ -62,7 +62,10 @@ class Callers:
         workspace_tokens: WorkspaceTokens,
         lookup: WorkspaceLookup,
     ) -> None:
-        self._spawner, self._tokens, self._workspace_tokens, self._lookup = spawner, tokens, workspace_tokens, lookup
+        self._spawner = spawner
+        self._tokens = tokens
+        self._workspace_tokens = workspace_tokens
+        self._lookup = lookup
         # Whether TCP clients without a token are admitted.
         self.allows_tokenless = settings.auth == "loopback"
         # Programs that an earlier daemon has confined may still reach the socket, if they may use any.

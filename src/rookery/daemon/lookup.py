@@ -13,7 +13,8 @@ class WorkspaceLookup:
     """Finds workspaces by name, path or git folder, and remembers the main checkout of each."""
 
     def __init__(self, projects: Projects, workspaces: Workspaces) -> None:
-        self._projects, self._workspaces = projects, workspaces
+        self._projects = projects
+        self._workspaces = workspaces
         # The main checkout of each other workspace that is open or was looked up.
         self._checkouts: dict[Path, Path] = {}
         self.has_token = workspaces.tokens.has_token
@@ -26,7 +27,8 @@ class WorkspaceLookup:
         if located is None and by_path:
             raise await self.explain_missing(reference)
         if located is None or located.workspace.state in ("missing", "deleting"):
-            message, remedy = f"there is no workspace {reference}", "list the workspaces: rookery ws list"
+            message = f"there is no workspace {reference}"
+            remedy = "list the workspaces: rookery ws list"
             raise RookeryError("workspace-not-found", message, remedy)
         return located.workspace.path
 

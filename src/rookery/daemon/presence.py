@@ -22,7 +22,8 @@ from rookery.system.tasks import TaskSet
 logger = logging.getLogger("rookery.daemon")
 
 # A second start that is refused because this daemon runs holds the new lock file for a moment.
-_LOCK_TRIES, _PAUSE = 100, 0.1
+_LOCK_TRIES = 100
+_PAUSE = 0.1
 
 
 class Runtime(msgspec.Struct, frozen=True):
@@ -88,7 +89,11 @@ class Presence:
     def __init__(
         self, state: Path, lock: FileLock, http: HttpService, runtime: Runtime, stop: Callable[[str], None]
     ) -> None:
-        self._state, self._lock, self._http, self._runtime, self._stop = state, lock, http, runtime, stop
+        self._state = state
+        self._lock = lock
+        self._http = http
+        self._runtime = runtime
+        self._stop = stop
         self._folder_id = _folder_identity(state)
         self._changed = asyncio.Event()
         self._tasks = TaskSet("presence")

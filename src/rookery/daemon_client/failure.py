@@ -86,7 +86,9 @@ class Failure(Exception):
         self, code: str, message: str, remedy: str = "", exit_code: int | None = None, details: Sequence[str] = ()
     ) -> None:
         super().__init__(message)
-        self.code, self.message, self.details = code, message, tuple(details)
+        self.code = code
+        self.message = message
+        self.details = tuple(details)
         self.remedy = remedy or _REMEDIES.get(code, _DEFAULT_REMEDY)
         self.exit_code = exit_code if exit_code is not None else find_exit_code(code)
 

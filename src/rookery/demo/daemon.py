@@ -19,7 +19,8 @@ from rookery.system.process.leftovers import InstanceRegistry, stop_leftovers
 
 _FORCED_SECONDS = 5.0
 # Not the usual ports, which the user's own daemon needs, and which clients are configured with.
-_PORTS, _TRIES = range(24_000, 25_000), 3
+_PORTS = range(24_000, 25_000)
+_TRIES = 3
 # Each signal, and how long to wait after it. The second one forces a daemon that is stopping.
 _STOP_SIGNALS = ((signal.SIGTERM, 60.0), (signal.SIGINT, _FORCED_SECONDS), (signal.SIGKILL, _FORCED_SECONDS))
 

@@ -14,7 +14,8 @@ from rookery.system.tasks import TaskSet
 from rookery.system.text import escape_invisible
 
 # How often the elapsed seconds are shown: on a terminal in place, elsewhere as a new line.
-_TERMINAL_TICK_SECONDS, _LINE_TICK_SECONDS = 1.0, 10.0
+_TERMINAL_TICK_SECONDS = 1.0
+_LINE_TICK_SECONDS = 10.0
 # Durations below this are not shown.
 _SHORTEST_SHOWN_SECONDS = 1.0
 
@@ -34,7 +35,9 @@ class StepProgress:
     @asynccontextmanager
     async def step(self, text: str) -> AsyncGenerator[None]:
         """Show a step while the block runs, then its result and duration."""
-        self.step_name, self._started_at, self._detail = text, self._clock.monotonic(), ""
+        self.step_name = text
+        self._started_at = self._clock.monotonic()
+        self._detail = ""
         self._write(output.paint(f"{text} ...", "bold", self._stream))
         tasks = TaskSet("telling")
         tasks.start(self._tick(), "seconds")

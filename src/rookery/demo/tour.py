@@ -23,14 +23,17 @@ _SECONDS = 180.0
 # How long to wait until a reported toast is also drawn.
 _DRAWN_SECONDS = 10.0
 # The size of the terminals in screenshots.
-_COLUMNS, _ROWS = 100, 32
+_COLUMNS = 100
+_ROWS = 32
 
 
 class Tour:
     """Runs both tasks of the scenario over the SDK, and reports each step."""
 
     def __init__(self, rookery: Rookery, demo_folder: DemoFolder, progress: StepProgress) -> None:
-        self._rookery, self._folder, self._progress = rookery, demo_folder, progress
+        self._rookery = rookery
+        self._folder = demo_folder
+        self._progress = progress
 
     async def run(self, opencode: str, pictures: Path, started_at: float) -> Report:
         async with self._progress.step(f"The project greeter, and the MCP server {SERVER}"):

@@ -53,7 +53,8 @@ class FileRun(msgspec.Struct, frozen=True, gc=False):
 
     def to_json(self) -> str:
         """Return `entries` as JSON objects. Creating an object per file takes longer than finding all files."""
-        start, end = f'{{"path":"{self.prefix}', ',"denied":""}'
+        start = f'{{"path":"{self.prefix}'
+        end = ',"denied":""}'
         if self.sizes is None:
             between = f'","type":"file","size":null{end}'
             return start + f"{between},{start}".join(self.names) + between
@@ -86,7 +87,8 @@ def split_rows(rows: Sequence[ListingRow], count: int) -> tuple[list[ListingRow]
     for index, row in enumerate(rows):
         length = len(row.names) if isinstance(row, FileRun) else 1
         if length > count:
-            before, after = list(rows[:index]), list(rows[index:])
+            before = list(rows[:index])
+            after = list(rows[index:])
             if count and isinstance(row, FileRun):
                 before.append(row.part(slice(count)))
                 after[0] = row.part(slice(count, None))

@@ -115,7 +115,10 @@ class IgnoreChecker:
     """Checks which paths git ignores. All paths, given and returned, begin with `prefix`, which leads to the folder."""
 
     def __init__(self, git: Git, folder: Path, prefix: str, cache: TrackedCache) -> None:
-        self._git, self._folder, self._prefix, self._cache = git, folder, prefix, cache
+        self._git = git
+        self._folder = folder
+        self._prefix = prefix
+        self._cache = cache
         self.tracked = TrackedFiles()
         self._has_tracked = False
         self._all_ignored: frozenset[str] | None = None
@@ -130,11 +133,14 @@ class IgnoreChecker:
             listed = await self._run("ls-files", "-z")
             tracked = await asyncio.to_thread(TrackedFiles, listed, self._prefix)
             self._cache.put(self._folder, mark, tracked)
-        self.tracked, self._has_tracked = tracked.copy_rewound(), True
+        self.tracked = tracked.copy_rewound()
+        self._has_tracked = True
 
     def reset(self) -> None:
         """Drop the results, so that git runs again the next time."""
-        self.tracked, self._has_tracked, self._all_ignored = TrackedFiles(), False, None
+        self.tracked = TrackedFiles()
+        self._has_tracked = False
+        self._all_ignored = None
 
     async def find_ignored(self, paths: Sequence[str]) -> frozenset[str]:
         """Return the ignored ones of the paths, and possibly others. Known tracked paths must not be given."""

@@ -26,7 +26,8 @@ DEFAULT_PAGE = 1000
 MAX_PAGE = 10_000
 MAX_DEPTH = 64
 # A client that requests a second page will likely request all. In one folder git checks each name, which costs more.
-_MAX_AHEAD, _MAX_AHEAD_FLAT = 60_000, 10_000
+_MAX_AHEAD = 60_000
+_MAX_AHEAD_FLAT = 10_000
 
 
 class ListingShape(msgspec.Struct):
@@ -96,7 +97,8 @@ def _start_listing(root: SandboxRoot, git: Git, scope: WalkScope, after: PathNam
 
 async def _read_ahead(root: SandboxRoot, pending: PendingListing, wanted: int, *, is_first: bool) -> None:
     """Read entries until `wanted` are pending, or there are no more."""
-    scope, ignoring = pending.scope, pending.ignore_checker
+    scope = pending.scope
+    ignoring = pending.ignore_checker
     most = wanted if is_first else max(wanted, _MAX_AHEAD if scope.depth > 1 else _MAX_AHEAD_FLAT)
     while pending.has_more and pending.count < wanted:
         if scope.depth > 1:

@@ -101,7 +101,9 @@ class LineRange:
 
     def __init__(self, first: int, last: int | None, limit: int) -> None:
         self.data = bytearray()
-        self._first, self._last, self._limit = first, last, limit
+        self._first = first
+        self._last = last
+        self._limit = limit
         self._line = 1
         self._full = self.is_complete = False
 
@@ -117,7 +119,8 @@ class LineRange:
             end = block.find(b"\n", start)
             if end < 0:
                 return True
-            start, self._line = end + 1, self._line + 1
+            start = end + 1
+            self._line += 1
         # One byte more than the limit shows that there is more.
         self.data += block[start : start + self._limit + 1 - len(self.data)]
         if self._last is not None:
@@ -211,9 +214,13 @@ async def read_content(
 class _FileReader:
     def __init__(self, root: SandboxRoot, handle: Handle, first: int, last: int | None, limit: int) -> None:
         self.fd = handle.fd
-        self.path, self._size = display_path(handle.path), handle.stat_result.st_size
-        self._root, self._names = root.path, handle.names
-        self._first, self._last, self._limit = first, last, limit
+        self.path = display_path(handle.path)
+        self._size = handle.stat_result.st_size
+        self._root = root.path
+        self._names = handle.names
+        self._first = first
+        self._last = last
+        self._limit = limit
 
     def read_in_thread(self) -> FileContent:
         """Call `read`; raise RookeryError if the file cannot be read. Runs in a thread."""

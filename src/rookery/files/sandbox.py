@@ -189,7 +189,8 @@ class SandboxRoot:
     def duplicate(self) -> "SandboxRoot":
         """Return a copy of this root for a thread: it stays open when this one is closed, until it is closed itself."""
         root = copy.copy(self)
-        root._beneath, root.paging = self.open_beneath(), ListingCache()
+        root._beneath = self.open_beneath()
+        root.paging = ListingCache()
         root._fd = root._beneath.folder
         return root
 

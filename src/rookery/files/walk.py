@@ -59,7 +59,8 @@ class FolderScanner:
         content = self._read_cached(folder)
         if content is None:
             return scan_folder(folder, start, limit, hidden=hidden, is_nested=is_nested)
-        names, types = content[0].copy(), content[1]
+        names = content[0].copy()
+        types = content[1]
         if is_nested and ".git" in names:
             return [], {}, True
         return names, types, _limit(names, start, limit, hidden)
@@ -94,7 +95,9 @@ def scan_folder(
     folder: int, start: str, limit: int, *, hidden: bool, is_nested: bool
 ) -> tuple[list[str], dict[str, EntryType], bool]:
     """Return the same, read entry by entry, for folders of any size and on any system."""
-    names, types, is_complete = list[str](), dict[str, EntryType](), True
+    names = list[str]()
+    types = dict[str, EntryType]()
+    is_complete = True
     with os.scandir(folder) as entries:
         while True:
             batch = list(islice(entries, _BATCH))
@@ -174,8 +177,12 @@ class Walk:
         limit: int,
         tracked: TrackedFiles,
     ) -> None:
-        self._scope, self._folders, self._denied, self._tracked = scope, folders, denied, tracked
-        self._after, self._limit = after, limit
+        self._scope = scope
+        self._folders = folders
+        self._denied = denied
+        self._tracked = tracked
+        self._after = after
+        self._limit = limit
         self.rows: list[ListingRow] = []
         self.unknown: list[str] = []
         self._waiting_folders: set[str] = set()
@@ -197,8 +204,12 @@ class Walk:
 
     def remove_ignored(self, ignored: Set[str], beneath: Beneath) -> None:
         """Remove ignored entries, and enter the folders that waited for that."""
-        rows, waiting = self.rows, self._waiting_folders
-        self.rows, self.unknown, self._waiting_folders, self._remaining = [], [], set(), self._limit
+        rows = self.rows
+        waiting = self._waiting_folders
+        self.rows = []
+        self.unknown = []
+        self._waiting_folders = set()
+        self._remaining = self._limit
         for row in rows:
             self._last_path = last_path([row])
             if self._last_path in ignored and isinstance(row, Entry):

@@ -156,7 +156,9 @@ class Plugin:
             raise RookeryError(
                 "invalid-input", f"plugin {name}: its version and description must be strings", "quote them"
             )
-        self.name, self.version, self.description = name, version, description
+        self.name = name
+        self.version = version
+        self.description = description
         self.hooks: list[Hook] = []
         self.actions: dict[str, Action] = {}
         # The state function returns the state, a mapping; the other two return nothing.

@@ -155,7 +155,8 @@ class PluginRegistry:
         try:
             keys = tuple(await running.state(scope))
         except RookeryError:
-            keys, last = (), running.caller.last
+            keys = ()
+            last = running.caller.last
         return PluginShown(
             name=key.name,
             kind="rookery",

@@ -52,7 +52,8 @@ class PluginCalls:
     def __init__(self, name: str, clock: Clock) -> None:
         self.failures = 0
         self.last: PluginFault | None = None
-        self._name, self._clock = name, clock
+        self._name = name
+        self._clock = clock
         self._thread = SerialThread(f"plugin {name}")
         # `calls` are the calls of its functions; `tasks` are those that the plugin starts itself.
         self.calls = TaskSet(f"plugin {name}")
@@ -190,11 +191,15 @@ class RunningPlugin:
     def __init__(
         self, plugin: Plugin, house: House, caller: PluginCalls, limits: PluginLimits, changed: Callable[[], None]
     ) -> None:
-        self.plugin, self.caller = plugin, caller
-        self._house, self._limits, self._on_change = house, limits, changed
+        self.plugin = plugin
+        self.caller = caller
+        self._house = house
+        self._limits = limits
+        self._on_change = changed
         self.hooks = [HookState(hook) for hook in plugin.hooks]
         self._events: deque[Event] = deque()
-        self._queued, self._drained = asyncio.Event(), asyncio.Event()
+        self._queued = asyncio.Event()
+        self._drained = asyncio.Event()
         self._drained.set()
 
     async def start(self) -> None:
@@ -294,7 +299,8 @@ class RunningPlugin:
                     f"the arguments of {action.name} are invalid: {error}",
                     f"it takes: {', '.join(action.takes.__struct_encode_fields__) or 'nothing'}",
                 ) from None
-        where, house = f"action {action.name}", replace(self._house, scope=scope)
+        where = f"action {action.name}"
+        house = replace(self._house, scope=scope)
         return await self._call(where, action.run, arguments, house, seconds=self._limits.event_seconds, gives=Any)
 
     async def _call(

@@ -47,12 +47,15 @@ class Plugins:
     """Lists plugins, reads their state and triggers their actions."""
 
     def __init__(self, registry: PluginRegistry, sources: PluginSources, sessions: Sessions) -> None:
-        self._registry, self._sources, self._sessions = registry, sources, sessions
+        self._registry = registry
+        self._sources = sources
+        self._sessions = sessions
 
     async def list(self, scope: Path | None = None) -> Sequence[PluginShown]:
         """Return all plugins: Rookery's in the order of their start, then those that do not run, then OpenCode's."""
         others = await self._sources.list_not_running(scope)
-        notes, visible = await self._sources.notes(), await self._visible(scope)
+        notes = await self._sources.notes()
+        visible = await self._visible(scope)
         slots = asyncio.Semaphore(_MAX_CONCURRENT)
 
         async def describe(key: PluginKey) -> PluginShown | None:
@@ -91,9 +94,11 @@ class Plugins:
             if running.plugin.state_function is None:
                 continue
             try:
-                state, error = await running.state(scope), None
+                state = await running.state(scope)
+                error = None
             except RookeryError as failed:
-                state, error = None, failed.message
+                state = None
+                error = failed.message
             states.append(PluginState(plugin=plugin_key.name, project=plugin_key.project, state=state, error=error))
         states += await self._sources.list_state_files(scope)
         if key is None:

@@ -28,7 +28,8 @@ from rookery.wire.protocol.messages import WireError
 _TIMEOUTS = Timeouts(startup=60.0, catalog=120.0, execution=86_400.0)
 # The longest description that OpenAI's API accepts.
 _LONGEST_DESCRIPTION = 1024
-_FIND, _HUB = "hub_find_tool", "hub"
+_FIND = "hub_find_tool"
+_HUB = "hub"
 
 T = TypeVar("T")
 
@@ -115,7 +116,8 @@ class _ListedTool(msgspec.Struct, rename="camel"):
     input_schema: Raw = Raw(b"{}")
 
     def tool(self, client: Client) -> Tool:
-        description, schema = _decode_or(self.description, str, ""), _decode_or(self.input_schema, dict[str, Any], {})
+        description = _decode_or(self.description, str, "")
+        schema = _decode_or(self.input_schema, dict[str, Any], {})
         return Tool(self.name, description, schema, client)
 
 
@@ -131,7 +133,9 @@ class Hub:
     """The MCP servers behind Rookery: the app-wide ones, or those of a workspace."""
 
     def __init__(self, rest: RestClient, operations: Operations, workspaces: Workspaces) -> None:
-        self._http, self._operations, self._workspaces = rest.http, operations, workspaces
+        self._http = rest.http
+        self._operations = operations
+        self._workspaces = workspaces
         self._clients: dict[tuple[str | None, str], Client] = {}
         self._lock = asyncio.Lock()
 

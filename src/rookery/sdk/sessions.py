@@ -387,7 +387,10 @@ class WorkspaceSessions:
     """The sessions of one workspace: `ws.sessions`."""
 
     def __init__(self, operations: Operations, project: str, name: str, path: Path) -> None:
-        self._operations, self._project, self._name, self._path = operations, project, name, path
+        self._operations = operations
+        self._project = project
+        self._name = name
+        self._path = path
 
     async def create(self, *, agent: str | None = None, model: str | None = None, title: str | None = None) -> Session:
         """Create a session; start the agent of the workspace if it does not run.

@@ -20,7 +20,8 @@ class Workspace:
     """One worktree of a project, as of the last request; `refresh` updates it."""
 
     def __init__(self, operations: Operations, record: WorkspaceRecord) -> None:
-        self._operations, self._agent = operations.workspace, operations.agent
+        self._operations = operations.workspace
+        self._agent = operations.agent
         self.record = record
         self.sessions = WorkspaceSessions(operations, record.project, record.name, Path(record.path))
 

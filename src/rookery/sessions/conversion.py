@@ -86,7 +86,9 @@ def mark_aborted(run: ToolRun) -> ToolRun:
 
 def convert_message(info: MessageInfo, session: str, parts: Iterable[str | ToolRun]) -> SessionMessage:
     """Return a message with its texts joined and the tools that it ran, in their order."""
-    texts, runs, length = list[str](), list[ToolRun](), 0
+    texts = list[str]()
+    runs = list[ToolRun]()
+    length = 0
     for part in parts:
         if isinstance(part, ToolRun):
             runs.append(msgspec.structs.replace(part, offset=length))
@@ -147,7 +149,8 @@ def convert_ask(ask: Ask, root: str, project: str, workspace: str) -> SessionAsk
     `root` is the session that waits, which may be the parent of the session that asks.
     """
     if isinstance(ask, Permission):
-        kind, options = "permission", (PERMISSION_REPLIES,)
+        kind = "permission"
+        options = (PERMISSION_REPLIES,)
         detail: dict[str, Any] = {
             "permission": ask.permission,
             "patterns": [*ask.patterns],
@@ -155,10 +158,8 @@ def convert_ask(ask: Ask, root: str, project: str, workspace: str) -> SessionAsk
             "metadata": ask.metadata,
         }
     else:
-        kind, options = (
-            "question",
-            tuple(tuple(option.label for option in question.options) for question in ask.questions),
-        )
+        kind = "question"
+        options = tuple(tuple(option.label for option in question.options) for question in ask.questions)
         detail = {"questions": msgspec.to_builtins(ask.questions)}
     return SessionAsk(
         id=ask.id,

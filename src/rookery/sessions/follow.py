@@ -36,7 +36,8 @@ class ChangeFollower:
     """Checks conditions whenever a session changes."""
 
     def __init__(self, changes: ChangeNotifier, clock: Clock) -> None:
-        self._changes, self._clock = changes, clock
+        self._changes = changes
+        self._clock = clock
 
     async def wait_until(
         self,
@@ -76,7 +77,9 @@ class _ProgressReporter:
     """Reports progress while a caller waits."""
 
     def __init__(self, progress: Progress | None, describe_activity: Callable[[], str], clock: Clock) -> None:
-        self._progress, self._describe_activity, self._clock = progress, describe_activity, clock
+        self._progress = progress
+        self._describe_activity = describe_activity
+        self._clock = clock
         self._reported_at = clock.monotonic()
 
     async def wait(self, changed: asyncio.Event) -> None:

@@ -102,7 +102,8 @@ class WorkspaceSessions:
         clock: Clock,
         is_current: Callable[[WorkspaceAgent], bool],
     ) -> None:
-        self.workspace_agent, self.workspace = workspace_agent, workspace_agent.workspace
+        self.workspace_agent = workspace_agent
+        self.workspace = workspace_agent.workspace
         self.path = format_path(workspace_agent.workspace.path)
         self.toasts = ToastLog(workspace_agent.workspace.project.id, workspace_agent.workspace.name)
         self.transcripts = TranscriptStore(cache, self.use_agent)
@@ -116,13 +117,17 @@ class WorkspaceSessions:
         self.matched_messages: deque[str] = deque(maxlen=_MAX_CLAIMED)
         # The number of processes that have ended.
         self.ended_runs = 0
-        self._changes, self._clock, self._is_current = changes, clock, is_current
+        self._changes = changes
+        self._clock = clock
+        self._is_current = is_current
 
     def on_started(self, workspace_agent: WorkspaceAgent, agent_run: AgentRun) -> None:
         """Use a new process of the agent, which has not reported its sessions yet."""
         if self.agent_run is not None and self.agent_run.sessions is not None:
             self._previous_run = self.agent_run
-        self.workspace_agent, self.workspace, self.agent_run = workspace_agent, workspace_agent.workspace, agent_run
+        self.workspace_agent = workspace_agent
+        self.workspace = workspace_agent.workspace
+        self.agent_run = agent_run
         agent_run.listeners.append(self._on_event)
 
     # Queries
@@ -312,7 +317,10 @@ class SessionIndex:
     """The sessions of every workspace whose agent has run, by workspace."""
 
     def __init__(self, agents: AgentManager, changes: ChangeNotifier, cache: TranscriptCache, clock: Clock) -> None:
-        self._agents, self._changes, self._cache, self._clock = agents, changes, cache, clock
+        self._agents = agents
+        self._changes = changes
+        self._cache = cache
+        self._clock = clock
         self._by_workspace: dict[Path, WorkspaceSessions] = {}
         agents.listeners.append(self._on_started)
 
@@ -579,7 +587,8 @@ class SessionEventPublisher:
     """Publishes `session.changed` for new and changed sessions, `session.closed` and `session.toast`."""
 
     def __init__(self, index: SessionIndex, changes: ChangeNotifier, events: Bus) -> None:
-        self._index, self._events = index, events
+        self._index = index
+        self._events = events
         # The state that was last published of each workspace: its sessions, and its number of toasts.
         self._published: dict[str, tuple[tuple[SessionState, ...], int]] = {}
         changes.listen(self._on_changed)

@@ -43,7 +43,9 @@ class BoundedPattern:
         self._plain = _META_CHARS.isdisjoint(pattern)
         self._compiled = _compile_pattern(pattern)
         self._size: int = self._compiled.programsize
-        self._slow, self._clock, self._spent = slow, clock, 0.0
+        self._slow = slow
+        self._clock = clock
+        self._spent = 0.0
 
     async def search(self, text: str) -> str | None:
         """Return the first match, or None. Searches that may take long run in a thread."""
@@ -87,5 +89,6 @@ def _load_engine() -> tuple[Any, Any]:
     """Return the RE2 module and its options. It has no types, and is imported with the first pattern."""
     re2: Any = importlib.import_module("re2")
     options = re2.Options()
-    options.max_mem, options.log_errors = _MAX_PROGRAM_BYTES, False
+    options.max_mem = _MAX_PROGRAM_BYTES
+    options.log_errors = False
     return re2, options

@@ -29,7 +29,8 @@ from rookery.system.tasks import TaskSet
 
 MAX_CONCURRENT_CALLS = 16
 # OpenCode sends the whole history of a child with every call, so a child is replaced after this many calls or bytes.
-_MAX_CHILD_CALLS, _MAX_CHILD_BYTES = 50, 200_000
+_MAX_CHILD_CALLS = 50
+_MAX_CHILD_BYTES = 200_000
 _MAX_SESSIONS = 500
 
 # Tools whose whole effect is on the conversation in which they are called.
@@ -136,7 +137,8 @@ class ScriptedCall:
 
     def __init__(self, tool: str | None, arguments: Mapping[str, Any]) -> None:
         self.id = f"call_{new_id()}"
-        self.tool, self.arguments = tool, arguments
+        self.tool = tool
+        self.arguments = arguments
         loop = asyncio.get_running_loop()
         self.offered: asyncio.Future[frozenset[str]] = loop.create_future()
         self.finished: asyncio.Future[None] = loop.create_future()
@@ -205,7 +207,8 @@ def not_offered_error(tool: str, offered: Iterable[str], all_tools: Iterable[str
 
 def make_running_run(call: ScriptedCall, session: str) -> ToolRun:
     """Return the record of a call of which nothing is known yet except that it was requested."""
-    tool, arguments = call.tool or "", dict(call.arguments)
+    tool = call.tool or ""
+    arguments = dict(call.arguments)
     return ToolRun(
         id=call.id, session_id=session, tool=tool, input=arguments, status="running", origin=EXECUTE_TOOL_ORIGIN
     )
@@ -295,7 +298,8 @@ class RunningCall:
         await self.turn
 
     async def _outcome(self) -> ToolRun | RookeryError:
-        call, client = self.call, self.agent_run.client
+        call = self.call
+        client = self.agent_run.client
         if self.turn.done() and isinstance(error := self.turn.result(), RookeryError):
             return RookeryError(error.code, f"{call.tool} did not finish: {error.message}", error.remedy)
         if call.offered.done() and call.tool not in (offered := call.offered.result()):
@@ -331,7 +335,8 @@ class HiddenChildExecutor:
     """
 
     def __init__(self, calls: ScriptedCalls, progress_seconds: float = _PROGRESS_SECONDS) -> None:
-        self._calls, self._progress_seconds = calls, progress_seconds
+        self._calls = calls
+        self._progress_seconds = progress_seconds
         self._children = HiddenChildPool()
         self._tasks = TaskSet("tools by name")
 

@@ -61,7 +61,10 @@ class SessionActions:
     def __init__(
         self, agents: AgentManager, workspaces: Workspaces, index: SessionIndex, terminals: TerminalPool, clock: Clock
     ) -> None:
-        self._agents, self._workspaces, self._index, self._clock = agents, workspaces, index, clock
+        self._agents = agents
+        self._workspaces = workspaces
+        self._index = index
+        self._clock = clock
         self._terminals = terminals
 
     async def create(
@@ -238,7 +241,8 @@ class Sessions:
         terminals: TerminalPool | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._aliases, self._clock = aliases or {}, clock
+        self._aliases = aliases or {}
+        self._clock = clock
         self._changes = ChangeNotifier()
         self._index = index = SessionIndex(agents, self._changes, cache or TranscriptCache(), clock)
         follower = ChangeFollower(self._changes, clock)
@@ -329,7 +333,8 @@ class Sessions:
 
         `report` receives text and tool runs of the turn as they appear.
         """
-        ref, choice = await self._index.find(id_, scope), AgentChoice()
+        ref = await self._index.find(id_, scope)
+        choice = AgentChoice()
         if agent is not None or model is not None:
             async with ref.workspace_sessions.use_agent() as agent_run:
                 choice = await resolve_agent(agent_run.client, agent, model, self._aliases)

@@ -39,7 +39,8 @@ class ToastLog:
     """The toasts of one workspace. Times are in milliseconds since the epoch."""
 
     def __init__(self, project: str, workspace: str) -> None:
-        self._project, self._workspace = project, workspace
+        self._project = project
+        self._workspace = workspace
         # The number of toasts ever added, including dropped ones.
         self.count = 0
         self._toasts: deque[Toast] = deque(maxlen=MAX_TOASTS)

@@ -75,9 +75,11 @@ class Transcript:
     """
 
     def __init__(self, session: str, limit: int, *, owner: str | None = None, origin: str | None = None) -> None:
-        self.session, self.limit = session, limit
+        self.session = session
+        self.limit = limit
         # The session that the tool runs are attributed to, and their origin.
-        self._owner, self._origin = owner or session, origin
+        self._owner = owner or session
+        self._origin = origin
         self.size = self.left_out = self.version = 0
         # Whether all messages were read.
         self.is_complete = True
@@ -226,7 +228,8 @@ class Transcript:
 
     def _make_record(self, entry: TranscriptMessage, running: bool) -> SessionMessage:
         """Return a message as a record. The last message of a running session is still incomplete."""
-        info, pieces = entry.info, entry.parts.values()
+        info = entry.info
+        pieces = entry.parts.values()
         is_over = not running or info.role == "user" or info.error is not None or info.time.completed is not None
         if entry.cached_record is not None and entry.cached_record[:2] == (is_over, entry.version):
             return entry.cached_record[2]

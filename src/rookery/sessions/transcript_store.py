@@ -42,7 +42,8 @@ class TranscriptCache:
     """An LRU cache of transcripts. A transcript that a caller holds stays, whatever its size."""
 
     def __init__(self, limit: int = CACHE_BYTES, transcript_limit: int = TRANSCRIPT_BYTES) -> None:
-        self.limit, self.transcript_limit = limit, transcript_limit
+        self.limit = limit
+        self.transcript_limit = transcript_limit
         self.size = 0
         self._transcripts: dict[str, Transcript] = {}
 
@@ -123,7 +124,8 @@ class TranscriptSummary:
             self.newest = info.id
             self.count += 1
             if info.role == "user":
-                self.error, self.failed = None, False
+                self.error = None
+                self.failed = False
         if info.role == "user":
             self.prompted_at = max(self.prompted_at, info.time.created)
         if info.role == "assistant" and info.id == self.newest:
@@ -182,7 +184,8 @@ class TranscriptStore:
     """
 
     def __init__(self, cache: TranscriptCache, use_agent: Callable[[], AbstractAsyncContextManager[AgentRun]]) -> None:
-        self._cache, self._use_agent = cache, use_agent
+        self._cache = cache
+        self._use_agent = use_agent
         self._summaries: dict[str, TranscriptSummary] = {}
         self._prompts = PromptTimes()
         # Events of a session that arrive while its messages are being read.
@@ -332,7 +335,8 @@ class TranscriptStore:
         """
         while True:
             async with self._use_agent() as agent_run:
-                epoch, meanwhile = self._epoch, list[AgentMessageEvent | TurnFailed]()
+                epoch = self._epoch
+                meanwhile = list[AgentMessageEvent | TurnFailed]()
                 self._pending_events[session.id] = meanwhile
                 try:
                     messages, complete = await _read_all(agent_run.client, session.id, kind)

@@ -28,7 +28,8 @@ class TurnSender:
     """Sends messages and waits for the turns that they start."""
 
     def __init__(self, follower: ChangeFollower, clock: Clock) -> None:
-        self._follower, self._clock = follower, clock
+        self._follower = follower
+        self._clock = clock
 
     async def send(
         self,
@@ -78,8 +79,11 @@ class _RunningTurn:
     """One turn. `message` is the id of the message that started it, and is empty until that is known."""
 
     def __init__(self, ref: SessionRef, content: str, ended_runs: int, reporter: "_TurnReporter | None" = None) -> None:
-        self.ref, self.message = ref, ""
-        self._content, self._ended_runs, self._reporter = content, ended_runs, reporter
+        self.ref = ref
+        self.message = ""
+        self._content = content
+        self._ended_runs = ended_runs
+        self._reporter = reporter
         self._is_alone = True
         self._earlier_ids: frozenset[str] = frozenset()
         self._transcript: Transcript | None = None

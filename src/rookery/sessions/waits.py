@@ -40,7 +40,8 @@ class ChangedMessages:
         """Return the messages that changed since the last call, the newest first."""
         transcript = await ref.workspace_sessions.transcripts.transcript(ref.session)
         if transcript is not self._transcript:
-            self._transcript, self._version = transcript, -1
+            self._transcript = transcript
+            self._version = -1
         elif transcript.version == self._version:
             return []
         changed = list(transcript.changed_since(self._version, running=ref.is_running))
@@ -123,7 +124,9 @@ class Waits:
     """Waits for what sessions do. A result without `found` says what was seen last."""
 
     def __init__(self, index: SessionIndex, follower: ChangeFollower, clock: Clock) -> None:
-        self._index, self._follower, self._clock = index, follower, clock
+        self._index = index
+        self._follower = follower
+        self._clock = clock
         self.patterns = PatternCompiler(clock)
 
     async def wait_for_message(
@@ -138,7 +141,8 @@ class Waits:
         progress: Progress | None = None,
     ) -> WaitResult:
         """Wait for a message that matches, also one that is still being written; return the newest."""
-        ref, compiled = await self._index.find(id_, scope), self.patterns.compile(pattern)
+        ref = await self._index.find(id_, scope)
+        compiled = self.patterns.compile(pattern)
         changed_messages = ChangedMessages()
 
         async def look() -> WaitResult | None:
@@ -166,7 +170,8 @@ class Waits:
         If no person has written a message, toasts since the start of the session count. Toasts of other sessions do
         not.
         """
-        ref, compiled = await self._index.find(id_, scope), self.patterns.compile(pattern)
+        ref = await self._index.find(id_, scope)
+        compiled = self.patterns.compile(pattern)
         toasts = ref.workspace_sessions.toasts
         if since is not None:
             # If the caller names a moment, only toasts after it count.
@@ -256,7 +261,8 @@ class Waits:
         ref = await self._index.find(id_, scope)
         compiled = self.patterns.compile(pattern) if pattern is not None else None
         file = WatchedFile(Path(ref.session.directory), path)
-        file_changed, last_seen = asyncio.Event(), ["nothing yet"]
+        file_changed = asyncio.Event()
+        last_seen = ["nothing yet"]
 
         async def look() -> WaitResult | None:
             state = await file.read_state()

@@ -11,7 +11,9 @@ class Counter:
     kind = "counter"
 
     def __init__(self, name: str, description: str, labels: tuple[str, ...]) -> None:
-        self.name, self.description, self.labels = name, description, labels
+        self.name = name
+        self.description = description
+        self.labels = labels
         self._values: dict[tuple[str, ...], float] = {} if labels else {(): 0.0}
 
     def add(self, *labels: str, by: float = 1.0) -> None:
@@ -31,7 +33,9 @@ class Gauge:
     labels: tuple[str, ...] = ()
 
     def __init__(self, name: str, description: str, read: Callable[[], float]) -> None:
-        self.name, self.description, self.read = name, description, read
+        self.name = name
+        self.description = description
+        self.read = read
 
     def samples(self) -> list[tuple[tuple[str, ...], float]]:
         return [((), self.read())]

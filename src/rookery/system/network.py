@@ -13,9 +13,12 @@ from urllib.parse import urlsplit
 
 import psutil
 
-_IPV4, _IPV6 = Path("/proc/net/route"), Path("/proc/net/ipv6_route")
+_IPV4 = Path("/proc/net/route")
+_IPV6 = Path("/proc/net/ipv6_route")
 # Any destination, in hexadecimal, and the flag of a route that is up.
-_ANY4, _ANY6, _UP = "00000000", f"{'0' * 32} 00", 0x1
+_ANY4 = "00000000"
+_ANY6 = f"{'0' * 32} 00"
+_UP = 0x1
 _REJECT = 0x200
 _CONNECT_SECONDS = 10.0
 _PORTS = {"http": 80, "https": 443}
@@ -52,7 +55,8 @@ async def explain_unreachable(url: str, seconds: float = _CONNECT_SECONDS) -> st
     """Return why no connection to the server of a URL can be opened; empty if one can, or the URL is invalid."""
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname, parts.port or _PORTS.get(parts.scheme)
+        host = parts.hostname
+        port = parts.port or _PORTS.get(parts.scheme)
     except ValueError:
         return ""
     if not host or port is None:

@@ -175,7 +175,8 @@ class Store:
             with self.path.open("rb") as file:
                 header = file.read(HEADER_BYTES)
         except FileNotFoundError:
-            file_stat, header = None, b""
+            file_stat = None
+            header = b""
         for suffix in SIDE_FILES:
             side_file = _side_file(self.path, suffix)
             if os.path.lexists(side_file) and not side_file.is_file():

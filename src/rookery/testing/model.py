@@ -55,7 +55,8 @@ async def scripted_model(
     With a key, requests must carry it. `log` is a file to which requests are appended; `on_request` is called with
     each.
     """
-    player, holds = Player(_to_script(script)), HeldReplies()
+    player = Player(_to_script(script))
+    holds = HeldReplies()
     requests = RequestLog(log, on_request=on_request)
     try:
         served = await serve_model(model_routes(player, requests, holds), port=port, accepts_key=_make_key_check(key))

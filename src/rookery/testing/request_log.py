@@ -88,14 +88,16 @@ class RequestLog(Sequence[LoggedRequest]):
             number=self.dropped + len(self) + 1, at=iso(self._clock.wall()), kind=kind, problem=problem
         )
         if request is not None:
-            record.session, record.user = (
-                request.session_header,
-                request.user_messages[-1] if request.user_messages else None,
-            )
-            record.replies, record.tools, record.results = request.replies, request.tools, request.results
+            record.session = request.session_header
+            record.user = request.user_messages[-1] if request.user_messages else None
+            record.replies = request.replies
+            record.tools = request.tools
+            record.results = request.results
             record.request = request.raw
         if position is not None:
-            record.conversation, record.turn, record.step = position.conversation, position.turn, position.step
+            record.conversation = position.conversation
+            record.turn = position.turn
+            record.step = position.step
         if self._file is not None:
             self._write(msgspec.json.encode(record) + b"\n")
         self.dropped += len(self._records) == self._records.maxlen

@@ -92,7 +92,8 @@ class FramedReply:
         return frame | {"choices": [choice]}
 
     def _calls(self) -> list[dict[str, Any]]:
-        turn, calls = len(self.request.messages), self.reply.calls
+        turn = len(self.request.messages)
+        calls = self.reply.calls
         ids = self.reply.ids or [f"call_{turn}_{number}" for number in range(1, len(calls) + 1)]
         return [
             {

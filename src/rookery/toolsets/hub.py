@@ -75,7 +75,8 @@ def search_toolset(find: FindTools) -> Toolset:
 
 def _describe_match(target: Target) -> dict[str, Any]:
     """Return a tool with the schema of its server. An invalid description or schema is replaced by the default."""
-    definition, default = msgspec.json.decode(target.entry.raw, type=_Definition), _Definition()
+    definition = msgspec.json.decode(target.entry.raw, type=_Definition)
+    default = _Definition()
     return {
         "name": target.public,
         "server": target.member.name,

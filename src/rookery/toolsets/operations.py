@@ -68,7 +68,9 @@ def _make_runner(
     bound: BoundOperation[Any], tool: McpTool, scope: Path | None, directory: Path | None
 ) -> Callable[[Call, Any], Awaitable[Any]]:
     principal = OWNER if scope is None else Principal("workspace", workspace=scope)
-    parameters, present, fixed = bound.operation.parameters, tool.present, tool.fixed
+    parameters = bound.operation.parameters
+    present = tool.present
+    fixed = tool.fixed
     is_same_type = _make_input_type(bound.operation, tool) is parameters
 
     async def run(call: Call, arguments: msgspec.Struct) -> Any:

@@ -166,7 +166,8 @@ def get_prompt(prompts: Sequence[Prompt], params: Mapping[str, Any]) -> Mapping[
 
 async def complete_prompt(prompts: Sequence[Prompt], call: Call, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return completions for an argument of a prompt; none if it has no completer."""
-    name, argument = params["ref"].get("name"), completion_value(params)
+    name = params["ref"].get("name")
+    argument = completion_value(params)
     blanks = [
         blank for prompt in prompts if prompt.name == name for blank in prompt.arguments if blank.name == argument.name
     ]

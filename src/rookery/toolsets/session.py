@@ -76,7 +76,8 @@ def session_toolset(
     operations: Sequence[BoundOperation[Any]], sessions: Sessions, scope: Path | None, boulder: Boulder
 ) -> Toolset:
     """Return the toolset for clients that may only access the sessions of `scope`, or all."""
-    reader, boulder_resources = SessionReader(sessions, scope), BoulderResources(boulder, scope)
+    reader = SessionReader(sessions, scope)
+    boulder_resources = BoulderResources(boulder, scope)
     toolset = Toolset(
         "session",
         operation_tools(operations, "session", scope),
@@ -97,7 +98,8 @@ class SessionReader:
     """Reads sessions and their messages for resources. `scope` is the only accessible workspace, None for the owner."""
 
     def __init__(self, sessions: Sessions, scope: Path | None) -> None:
-        self._sessions, self._scope = sessions, scope
+        self._sessions = sessions
+        self._scope = scope
 
     async def read_session(self, call: Call, uri: str) -> str:
         return _json(await self._sessions.get(_read_id(uri), self._scope))
@@ -163,7 +165,8 @@ class BoulderResources:
     """Boulder's state as resources, for clients that may only access the sessions of `scope`, or all."""
 
     def __init__(self, boulder: Boulder, scope: Path | None) -> None:
-        self._boulder, self._scope = boulder, scope
+        self._boulder = boulder
+        self._scope = scope
         self._stop: Callable[[], None] | None = None
 
     def resources(self) -> list[Resource]:
@@ -211,7 +214,8 @@ class SessionChanges:
     """Notifies clients of changes of the resources that they watch; listens only while there are any."""
 
     def __init__(self, sessions: Sessions, toolset: Toolset, scope: Path | None) -> None:
-        self._sessions, self._toolset = sessions, toolset
+        self._sessions = sessions
+        self._toolset = toolset
         self._scope = format_path(scope) if scope is not None else None
         self._stop: Callable[[], None] | None = None
 

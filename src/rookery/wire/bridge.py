@@ -116,7 +116,8 @@ class Bridge:
         if isinstance(message, Request):
             self.pending[message.id] = message
             if message.method == "initialize":
-                self._handshake, self._initialized = message, False
+                self._handshake = message
+                self._initialized = False
                 self._setup_requests.clear()
         elif isinstance(message, Notification) and message.method == _INITIALIZED:
             self._initialized = True

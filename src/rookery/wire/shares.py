@@ -125,7 +125,8 @@ class Pacer:
             return 0.0
         busy_now = self._busy_seconds()
         started, busy_before = self._last_start
-        elapsed, busy = now - started, busy_now - busy_before
+        elapsed = now - started
+        busy = busy_now - busy_before
         pause = max(min(busy * (1 + _IDLE_PER_BUSY), _MAX_PAUSE_SECONDS) - elapsed, self._idle_until - now)
         if pause > 0:
             return pause
@@ -137,10 +138,13 @@ class _PacedSteps:
     """Awaits a coroutine, and waits for a turn whenever it could continue."""
 
     def __init__(self, pacer: Pacer, name: str, work: Coroutine[Any, Any, Any]) -> None:
-        self._pacer, self._name, self._work = pacer, name, work
+        self._pacer = pacer
+        self._name = name
+        self._work = work
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        steps, error = self._work, None
+        steps = self._work
+        error = None
         try:
             while True:
                 began = self._pacer.clock.monotonic()
@@ -257,7 +261,8 @@ class ByteBudget:
     """Counts the bytes that tokens hold: a limit for each token, and a total that reserves a part for the owner."""
 
     def __init__(self, token_limit: int, total_limit: int) -> None:
-        self._token_limit, self._total_limit = token_limit, total_limit
+        self._token_limit = token_limit
+        self._total_limit = total_limit
         self._bytes_by_token: Counter[str] = Counter()
 
     @property
@@ -299,7 +304,8 @@ class HeldBytes:
     __slots__ = ("_budget", "_name", "size")
 
     def __init__(self, budget: ByteBudget, name: str) -> None:
-        self._budget, self._name = budget, name
+        self._budget = budget
+        self._name = name
         self.size = 0
 
     def resize(self, size: int) -> Refusal | None:

@@ -67,7 +67,8 @@ def list_checkout_paths(folder: Path, main: Path) -> CheckoutPaths:
     common = read_git_folder(main)
     if own is None or common is None:
         return CheckoutPaths((str(folder),))
-    own, common = own.resolve(), common.resolve()
+    own = own.resolve()
+    common = common.resolve()
     registered = read_registered_path(own)
     if own.parent != common / "worktrees" or registered is None or registered.resolve() != folder.resolve():
         return CheckoutPaths((str(folder),))
@@ -168,7 +169,8 @@ class WorkspaceSandboxes:
         environment: Mapping[str, str],
         ports: tuple[int, ...],
     ) -> WorkspaceSandbox:
-        workspace, own = located.workspace, located.git_folder
+        workspace = located.workspace
+        own = located.git_folder
         if workspace.main:
             raise RookeryError(
                 "sandbox-unavailable",

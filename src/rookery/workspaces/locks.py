@@ -15,7 +15,8 @@ from rookery.system.process.spawn import CompletedCommand
 _LOCKED = re.compile(
     rb"(?:Unable to create '([^']+\.lock)': File exists|could not lock config file (\S+): File exists)"
 )
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 1.0
 LOCK_WAIT_SECONDS = 10.0
 WRITE_TIMEOUT_SECONDS = 600.0
 

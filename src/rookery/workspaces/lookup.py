@@ -143,7 +143,10 @@ class WorkspaceFinder:
     """
 
     def __init__(self, git: Git, state: Path, projects: Projects, lifecycle: Lifecycle) -> None:
-        self._git, self._state, self._projects, self._lifecycle = git, state, projects, lifecycle
+        self._git = git
+        self._state = state
+        self._projects = projects
+        self._lifecycle = lifecycle
         # The git folders of workspaces by project and name, as of the last list.
         self._listed: dict[str, dict[str, Path]] = {}
         # Called with each list.

@@ -47,7 +47,8 @@ class TrashView:
     """
 
     def __init__(self, workspaces: Workspaces, projects: Projects) -> None:
-        self._workspaces, self._projects = workspaces, projects
+        self._workspaces = workspaces
+        self._projects = projects
 
     async def all(self, project: str | None = None) -> list[TrashRecord]:
         """Return the entries, the oldest first, with their size on disk.
@@ -146,7 +147,10 @@ class WorkspaceOperations:
     def __init__(
         self, workspaces: Workspaces, projects: Projects, git: Git, events: Bus, agents: AgentProvider
     ) -> None:
-        self.workspaces, self.projects, self.events, self.agents = workspaces, projects, events, agents
+        self.workspaces = workspaces
+        self.projects = projects
+        self.events = events
+        self.agents = agents
         workspaces.creations.has_agent = agents.has_agent
         self.overview = Overview(workspaces, projects, git, agents)
         self.trash = TrashView(workspaces, projects)

@@ -64,8 +64,10 @@ class Overview:
     """Collects what clients show of workspaces: state, git status, agent and needs."""
 
     def __init__(self, workspaces: Workspaces, projects: Projects, git: Git, agents: AgentProvider) -> None:
-        self._workspaces, self._projects = workspaces, projects
-        self._git, self._agents = git, agents
+        self._workspaces = workspaces
+        self._projects = projects
+        self._git = git
+        self._agents = agents
 
     async def all(self, project: str | None = None, *, status: bool = False) -> list[JsonObject]:
         """Return the workspaces of one project, or of all, with their git status only on request.

@@ -8,7 +8,8 @@ from rookery.system.store import Store
 
 PORTS_PER_WORKSPACE = 10
 # Above the ports that are usually in use, and below those that systems use for outgoing connections.
-_FIRST, _LAST = 20_000, 32_760
+_FIRST = 20_000
+_LAST = 32_760
 
 
 class PortRanges:

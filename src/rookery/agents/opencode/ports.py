@@ -11,7 +11,8 @@ from rookery.system.store import Store
 
 # Below the ports that systems use for outgoing connections, and apart from the ports that workspaces get for their own
 # programs.
-_FIRST_PORT, _LAST_PORT = 14_001, 19_999
+_FIRST_PORT = 14_001
+_LAST_PORT = 19_999
 
 
 class AgentPorts:

@@ -190,7 +190,8 @@ class AgentProcess:
         self.sandbox = launch.sandbox
         self.is_proxied = is_proxied(launch.environment)
         self.log = log
-        self._child, self._launch = child, launch
+        self._child = child
+        self._launch = launch
         self._stopping = False
 
     @property

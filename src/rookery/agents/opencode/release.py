@@ -18,7 +18,8 @@ from rookery.system.errors import RookeryError
 PINNED_VERSION = "1.18.33"
 ON_PATH = "path"
 # From the first version on, and below the second: OpenCode changes much between versions with similar numbers.
-OLDEST_VERSION, BELOW_VERSION = (1, 18, 18), (1, 19)
+OLDEST_VERSION = (1, 18, 18)
+BELOW_VERSION = (1, 19)
 SUPPORTED = f"{'.'.join(map(str, OLDEST_VERSION))} or later, below {'.'.join(map(str, BELOW_VERSION))}"
 RIPGREP_PACKAGE_VERSION = "1.18.0"
 

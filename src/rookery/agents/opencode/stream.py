@@ -39,7 +39,8 @@ class EventStream:
         Raise the error that ended the stream, or an exception of `on_events`.
         """
         on_events([*first, *self._events])
-        self._events, self._on_events = [], on_events
+        self._events = []
+        self._on_events = on_events
         while True:
             await self._wait()
 

@@ -180,7 +180,8 @@ class EndpointUsage:
         A client without one counts if it made a request in the last minute or still listens. A client that uses several
         servers at their own endpoints counts once, and not at all if it uses an endpoint with all servers too.
         """
-        endpoints, single = _list_active(self._endpoints), _list_active(self._single)
+        endpoints = _list_active(self._endpoints)
+        single = _list_active(self._single)
         stateless = self.traffic.list_present().union(*(endpoint.listeners() for endpoint in [*endpoints, *single]))
         only_single = _list_clients(single) - _list_clients(endpoints)
         return sum(endpoint.count_connected for endpoint in endpoints) + len(stateless) + len(only_single)

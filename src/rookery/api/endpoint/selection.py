@@ -136,7 +136,8 @@ class ViewSelector:
         directory = located.workspace.path if located is not None and _exists(located) else None
         missing = await self._explain_absence(path, is_registered=located is not None) if directory is None else None
         visible = directory if principal.kind != "owner" else None
-        toolsets, search = self._limit_toolsets(offered, view_query), self._is_search(view_query)
+        toolsets = self._limit_toolsets(offered, view_query)
+        search = self._is_search(view_query)
         return ViewChoice(directory, None, view_query.style, toolsets, servers, missing, visible, search)
 
     def _available(self, principal: Principal) -> tuple[frozenset[str], bool]:
@@ -189,17 +190,17 @@ class ViewSelector:
 
     async def _by_path(self, principal: Principal, prefix: str, view_query: ViewQuery) -> ViewChoice:
         """Return the choice for a path of a workspace's endpoint, or of one of its servers."""
-        style, toolsets, search = (
-            view_query.style,
-            self._limit_toolsets(_WORKSPACE_TOOLSETS, view_query),
-            self._is_search(view_query),
-        )
+        style = view_query.style
+        toolsets = self._limit_toolsets(_WORKSPACE_TOOLSETS, view_query)
+        search = self._is_search(view_query)
         # Every name is one percent-encoded segment.
         match prefix.split("/")[2:]:
             case [project, workspace]:
                 server = None
             case [project, workspace, "s", server] if server:
-                server, style, toolsets = unquote(server), BARE, frozenset[str]()
+                server = unquote(server)
+                style = BARE
+                toolsets = frozenset[str]()
                 # At the endpoint of a single server, tools are listed unless the query says otherwise.
                 search = view_query.search or False
             case _:

@@ -30,7 +30,8 @@ class SocketIo:
     """
 
     def __init__(self, events: WorkspaceEvents, bus: Bus, shares: Shares | None = None) -> None:
-        self._events, self._bus = events, bus
+        self._events = events
+        self._bus = bus
         self._shares = shares if shares is not None else Shares()
         self._tasks = TaskSet("socket.io")
         self._creation_lock = asyncio.Lock()
@@ -99,7 +100,8 @@ class SocketIo:
 
 
 async def _serve_poll(server: Any, sid: str | None, scope: Scope, receive: Receive, send: Send) -> None:
-    task, session = asyncio.current_task(), server.eio.sockets.get(sid)
+    task = asyncio.current_task()
+    session = server.eio.sockets.get(sid)
     assert task is not None
     # A client that polls and disconnects does not return, so nothing must wait for it.
     scope["extensions"]["rookery.on_lost"](task.cancel)

@@ -31,7 +31,8 @@ class SocketEvent:
     """One event: decodes its requests, and runs its operation. Its result has the form of the tool's."""
 
     def __init__(self, bound: BoundOperation[Any]) -> None:
-        self._bound, self._parameters = bound, bound.operation.parameters
+        self._bound = bound
+        self._parameters = bound.operation.parameters
         # Whether it acts in the workspace that the client selects; otherwise it acts in the project of that.
         self.is_in_workspace = issubclass(self._parameters, InWorkspace)
         omit = OMIT_TARGET if self.is_in_workspace else frozenset[str]()
@@ -43,7 +44,8 @@ class SocketEvent:
         path: object = None
         if isinstance(request, dict):
             fields = dict(cast(dict[str, object], request))
-            path, request = fields.pop(_PATH_FIELD, None), fields
+            path = fields.pop(_PATH_FIELD, None)
+            request = fields
         try:
             arguments = msgspec.convert(request, type=self._type)
         except msgspec.ValidationError as error:

@@ -8,7 +8,9 @@ import msgspec
 
 # The largest message, on either transport.
 MESSAGE_BYTES = 1_000_000
-_EVENT, _BINARY_EVENT, _BINARY_ACK = 2, 5, 6
+_EVENT = 2
+_BINARY_EVENT = 5
+_BINARY_ACK = 6
 _RESERVED = ("connect", "disconnect")
 
 

@@ -69,7 +69,8 @@ def attach(name: str | None, session: str | None, new: bool, project: str | None
     command = [access["opencode"], "attach", access["url"], *words]
     code = _run(command, _environment(access["password"], access["folders"]))
     # The request marks turns that finished meanwhile as seen. A daemon that has stopped meanwhile is not started.
-    client.starts_daemon, client.seconds = False, _LOOK_SECONDS
+    client.starts_daemon = False
+    client.seconds = _LOOK_SECONDS
     with contextlib.suppress(Failure):
         client.request_workspace(workspace)
         _note_asks(client, session)

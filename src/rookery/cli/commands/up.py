@@ -85,7 +85,9 @@ def up(
     approvals = {"approved": registered.get("approved", []), "note": registered.get("note", "")}
     project = registration["id"] if registration is not None else None
     daemon = ready or json.loads(connection.call("GET", "/api/status", start=False))["daemon"]
-    pid, url, started = daemon["pid"], daemon["url"], ready is not None
+    pid = daemon["pid"]
+    url = daemon["url"]
+    started = ready is not None
     if as_json:
         result = {"pid": pid, "url": url, "mcp_url": f"{url}/mcp", "started": started, "project": project}
         result["main_mcp_url"] = mcp_server

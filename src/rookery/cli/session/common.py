@@ -91,8 +91,10 @@ def describe_ask(ask: JsonObject) -> str:
 
 
 def _no_session_failure(workspace: JsonObject) -> Failure:
-    quoted, state = shlex.quote(workspace["name"]), workspace["agent"]["state"]
-    message, hint = f"{workspace['name']} has no open session", f"start one: rookery session new {quoted}"
+    quoted = shlex.quote(workspace["name"])
+    state = workspace["agent"]["state"]
+    message = f"{workspace['name']} has no open session"
+    hint = f"start one: rookery session new {quoted}"
     if state == "running":
         return Failure("session-not-found", message, hint)
     # Only a running agent reports its sessions.

@@ -75,7 +75,8 @@ def show(session: str, as_json: bool, no_start: bool) -> None:
 
 
 def _row(session: JsonObject, short: dict[str, str]) -> list[str]:
-    count, last = str(session["messageCount"]), format_time(session["lastActivity"])
+    count = str(session["messageCount"])
+    last = format_time(session["lastActivity"])
     return [short[session["id"]], session["workspace"], _describe_status(session), count, last, session["title"]]
 
 

@@ -72,7 +72,8 @@ def _format_message(message: JsonObject) -> str:
 
 def _list_parts(message: JsonObject) -> Iterator[str]:
     """Yield the text of a message in pieces, with each tool run after the text that preceded it."""
-    content, position = message["content"], 0
+    content = message["content"]
+    position = 0
     for run in [*message["parts"], None]:
         until = max(position, run["offset"] or 0) if run is not None else len(content)
         if text := content[position:until].removeprefix("\n" if position else ""):

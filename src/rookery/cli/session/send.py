@@ -28,7 +28,8 @@ Examples:
   rookery session send fix-login "Go on." --no-wait
 """
 # How long to wait: for a program, and for a person, who sees the progress and can stop with Ctrl-C.
-_SECONDS, _TERMINAL_SECONDS = 30.0, 86_400.0
+_SECONDS = 30.0
+_TERMINAL_SECONDS = 86_400.0
 # The exit code of shells for a command that SIGINT ended.
 _INTERRUPTED = 130
 

@@ -68,7 +68,8 @@ def describe_activity(status: dict[str, Any]) -> str:
 def describe_agent(workspace: JsonObject) -> str:
     """Describe in a word or two what the agent's sessions do or how they ended, else the state of its process."""
     agent = workspace["agent"]
-    state, activity = agent["state"], agent.get("activity", "new")
+    state = agent["state"]
+    activity = agent.get("activity", "new")
     busy = describe_activity(workspace["status"]["agent"]) if workspace.get("status") and state == "running" else ""
     if activity == "working":
         return busy or "working"

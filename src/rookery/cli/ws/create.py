@@ -145,7 +145,8 @@ def _register_project(client: WorkspaceClient, progress: ProgressLine) -> dict[s
 def _describe_start(workspace: JsonObject) -> str:
     """Describe the commit that a new workspace begins at."""
     start = workspace["start"]
-    ref, commit = start["ref"], start["commit"][:12]
+    ref = start["ref"]
+    commit = start["commit"][:12]
     at = commit if ref.startswith(commit) else f"{ref} ({commit})"
     reason = f", {_REASONS[start['reason']]}" if start["reason"] in _REASONS else ""
     return f"{workspace['name']} begins at {at}{reason}"

@@ -24,7 +24,8 @@ Examples:
 
 # Variables that would make git work in another repository than the workspace's.
 _GIT_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
-_NOT_FOUND, _NOT_RUNNABLE = 127, 126
+_NOT_FOUND = 127
+_NOT_RUNNABLE = 126
 
 
 class _ExecCommand(click.Command):

@@ -108,7 +108,8 @@ def describe_state(workspace: JsonObject) -> str:
 
 
 def describe_changes(status: dict[str, Any]) -> str:
-    ahead, behind = status.get("ahead", 0), status.get("behind", 0)
+    ahead = status.get("ahead", 0)
+    behind = status.get("behind", 0)
     parts = [
         "dirty" if status["isDirty"] else "",
         "conflicts" if status.get("conflicts") else "",

@@ -46,8 +46,11 @@ class Removal:
     def __init__(
         self, client: WorkspaceClient, stream: EventStream, progress: ProgressLine, *, force: bool, keep_branch: bool
     ) -> None:
-        self._client, self._stream, self._progress = client, stream, progress
-        self._force, self._keep_branch = force, keep_branch
+        self._client = client
+        self._stream = stream
+        self._progress = progress
+        self._force = force
+        self._keep_branch = keep_branch
 
     def begin(self, workspace: JsonObject, *, force: bool = False) -> None:
         """Start the deletion of a workspace."""

@@ -72,7 +72,9 @@ class Relay:
     """The connection to the daemon. It is made when the client sends a request and there is no connection."""
 
     def __init__(self, path: str, out: LineWriter, *, start: bool) -> None:
-        self._path, self._out, self._start = path, out, start
+        self._path = path
+        self._out = out
+        self._start = start
         self._bridge = Bridge()
         self._connection: ClientConnection | None = None
         self._connect_lock = asyncio.Lock()

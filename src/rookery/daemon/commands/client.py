@@ -112,7 +112,8 @@ def _target(options: ClientOptions, transport: Transport, workspace: dict[str, A
     words += ["--mode", options.mode] if options.mode is not None else []
     # A client that is no child of this shell does not know which state folder is meant.
     home = {_HOME: str(paths.state_folder())} if os.environ.get(_HOME) else {}
-    url, command = "", [*_rookery_command(), *words]
+    url = ""
+    command = [*_rookery_command(), *words]
     if transport == "http" and workspace is not None:
         url = _workspace_url(workspace)
     elif transport == "http":
@@ -122,7 +123,8 @@ def _target(options: ClientOptions, transport: Transport, workspace: dict[str, A
 
 def _workspace_url(workspace: dict[str, Any]) -> str:
     """Return the URL of the port that the workspace keeps."""
-    mcp, name = workspace["mcp"], f"{workspace['project']}/{workspace['name']}"
+    mcp = workspace["mcp"]
+    name = f"{workspace['project']}/{workspace['name']}"
     if mcp["url"] is None and not workspace["open"]:
         problem = f"the workspace {workspace['name']} is closed, so its MCP server is not running"
         raise Failure("invalid-input", problem, f"open it first: rookery ws open {name}; or use --transport bridge")

@@ -23,8 +23,10 @@ class AgentChecks:
     """Checks of OpenCode, npm, ripgrep and models. `environment` is the environment of agents."""
 
     def __init__(self, programs: ProgramChecks, state: Path, version: str, environment: Mapping[str, str]) -> None:
-        self._programs, self._state = programs, state
-        self._version, self._environment = version, environment
+        self._programs = programs
+        self._state = state
+        self._version = version
+        self._environment = environment
         self._path = environment.get("PATH", "")
 
     async def run(self) -> list[Check]:

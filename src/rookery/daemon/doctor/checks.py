@@ -60,7 +60,8 @@ async def all_checks() -> list[Check]:
         paths.config_folder(), project=layers.find_checkout(Path.cwd()), environment=os.environ
     )
     ports = ClientPorts(app_port(), workspace_ports())
-    version, env_from = layered.values["agents.version"], layered.values["agents.env_from"]
+    version = layered.values["agents.version"]
+    env_from = layered.values["agents.env_from"]
     git, git_user, node, agents, just = await asyncio.gather(
         programs.git(),
         programs.git_user(Path.cwd()),

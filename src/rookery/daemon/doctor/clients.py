@@ -66,7 +66,8 @@ def client_checks(ports: ClientPorts, environment: Mapping[str, str] = os.enviro
 
 
 def _check_client(client: Client, path: Path, ports: ClientPorts, environment: Mapping[str, str]) -> list[Check]:
-    id_, reinstall = f"client {client.id}", f"rookery client install {client.id}"
+    id_ = f"client {client.id}"
+    reinstall = f"rookery client install {client.id}"
     try:
         entries = list_entries(client, read_plain(path, MAX_FILE_BYTES).decode())
     except RookeryError as error:

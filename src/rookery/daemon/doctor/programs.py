@@ -51,7 +51,8 @@ class ProgramChecks:
 
         If the command fails, return the cause or its error output, without numbers.
         """
-        name, env = Path(command[-1]).name, environment.allowed_environment(NO_NODE_CACHE)
+        name = Path(command[-1]).name
+        env = environment.allowed_environment(NO_NODE_CACHE)
         try:
             result = await self.spawner.run([*command, "--version"], name=name, cwd=Path("/"), env=env, timeout=20)
         except RookeryError as error:

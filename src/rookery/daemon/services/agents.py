@@ -118,7 +118,10 @@ class AgentsService:
         self, state: Path, agents: AgentManager, gateway: GatewayService, configs: OpenCodeConfigApprovals, events: Bus
     ) -> None:
         self.agents = agents
-        self._state, self._gateway, self._configs, self._events = state, gateway, configs, events
+        self._state = state
+        self._gateway = gateway
+        self._configs = configs
+        self._events = events
         self._unsubscribe: dict[Path, Callable[[], None]] = {}
         # The workspaces whose agent was launched, with the names that they had then.
         self._launched: dict[Path, Workspace] = {}
@@ -207,7 +210,8 @@ class AgentsService:
 
         A workspace that is being closed has no servers any more, and gets none.
         """
-        launched, server_set = self._launched.get(path), self._gateway.hub.find_set(path)
+        launched = self._launched.get(path)
+        server_set = self._gateway.hub.find_set(path)
         if launched is not None and server_set is not None:
             self.agents.launcher.server_entries.write(launched, list_agent_servers(server_set))
 

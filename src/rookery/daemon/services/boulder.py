@@ -45,7 +45,10 @@ class BoulderWorkspaces:
     """The workspaces and projects as Boulder accesses them."""
 
     def __init__(self, files: FilesService, lookup: WorkspaceLookup, projects: Projects, events: Bus) -> None:
-        self._files, self._lookup, self._projects, self._events = files, lookup, projects, events
+        self._files = files
+        self._lookup = lookup
+        self._projects = projects
+        self._events = events
 
     async def subject(self, level: SwitchLevel, reference: str) -> str:
         """Return the path of a workspace, or the id of a project; raise if there is none or the name is ambiguous."""

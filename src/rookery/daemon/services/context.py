@@ -32,7 +32,8 @@ from rookery.workspaces.model import Workspace
 from rookery.workspaces.prepare import setup_log_path
 from rookery.workspaces.worktrees import read_git_folder
 
-_MAX_SESSIONS, _MAX_MESSAGES = 3, 4
+_MAX_SESSIONS = 3
+_MAX_MESSAGES = 4
 _MAX_MESSAGE_CHARS = 800
 # Less than the time limit of a source of context, so that a slow agent does not hide the others.
 _SESSION_SECONDS = 3.0
@@ -148,7 +149,10 @@ class ContextSources:
     """Builds the contexts of workspaces from all sources."""
 
     def __init__(self, git: Git, just: JustRunner, agents: AgentManager, hub: Hub) -> None:
-        self._git, self._just, self._agents, self._hub = git, just, agents, hub
+        self._git = git
+        self._just = just
+        self._agents = agents
+        self._hub = hub
 
     def context(self, workspace: Workspace, root: SandboxRoot, failures: FailureLog, siblings: bool) -> ProjectContext:
         """Return the context of a workspace, with `siblings` including the agents of the project's other workspaces."""

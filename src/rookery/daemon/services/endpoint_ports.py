@@ -27,7 +27,8 @@ class EndpointPorts:
     """The ports of workspaces, which are identified by their own git folder. `first` is the lowest port."""
 
     def __init__(self, store: Store, first: int) -> None:
-        self._store, self._first = store, first
+        self._store = store
+        self._first = first
         self._lock = asyncio.Lock()
 
     async def bind(self, git_folder: Path) -> BoundPort:

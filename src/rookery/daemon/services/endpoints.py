@@ -44,14 +44,16 @@ _NOT_FOUND = WireError(
     INVALID_REQUEST, "there is nothing at this path; the MCP server of a workspace serves /mcp, /sse and /ws"
 )
 # The share of the file descriptors of this process; there may be many such servers.
-_SHARE, _LEAST_CONNECTIONS = 16, 64
+_SHARE = 16
+_LEAST_CONNECTIONS = 64
 
 
 class EndpointRoot:
     """An ASGI app that serves one endpoint of the router at the root, and nothing else."""
 
     def __init__(self, router: EndpointRouter, find_path: FindEndpointPath) -> None:
-        self._router, self._find_path = router, find_path
+        self._router = router
+        self._find_path = find_path
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["raw_path"] not in _PATHS:
@@ -74,7 +76,9 @@ class WorkspaceServer:
         self.workspace = workspace
         self.port: int | None = None
         self.error: str | None = None
-        self._router, self._callers, self._settings = router, callers, settings
+        self._router = router
+        self._callers = callers
+        self._settings = settings
         self._listener: Listener | None = None
 
     @property
@@ -96,7 +100,8 @@ class WorkspaceServer:
         except BaseException:
             bound.socket.close()
             raise
-        self._listener, self.port = listener, bound.port
+        self._listener = listener
+        self.port = bound.port
         if bound.previous is not None:
             self.error = (
                 f"port {bound.previous} is in use by another program; the server now uses {bound.port}: "
@@ -153,8 +158,12 @@ class EndpointsService:
         events: Bus,
     ) -> None:
         self._shares = shares
-        self._settings, self._callers, self._router = settings, callers, router
-        self._gateway, self._used_ports, self._events = gateway, gateway.hub.workspace_ports, events
+        self._settings = settings
+        self._callers = callers
+        self._router = router
+        self._gateway = gateway
+        self._used_ports = gateway.hub.workspace_ports
+        self._events = events
         self._ports = EndpointPorts(store, settings.endpoints.first_port)
         # By the workspace's own git folder, which stays the same when the workspace is moved.
         self._servers: dict[Path, WorkspaceServer] = {}

@@ -197,7 +197,10 @@ class FilesService:
         context_sources: ContextSources,
         events: Bus,
     ) -> None:
-        self.git, self.just, self.justfiles, self.context_sources = git, just, justfiles, context_sources
+        self.git = git
+        self.just = just
+        self.justfiles = justfiles
+        self.context_sources = context_sources
         self.workspaces = workspaces
         self.task_seconds, self._tasks_each = settings.just.seconds, settings.just.tasks_each
         self._task_environment = EnvironmentFilter.parse("just.env", settings.just.env)

@@ -22,7 +22,10 @@ class NestedFolders:
     """
 
     def __init__(self, state: Path, projects: Projects, workspaces: Workspaces, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._state, self._projects, self._workspaces, self._clock = state, projects, workspaces, clock
+        self._state = state
+        self._projects = projects
+        self._workspaces = workspaces
+        self._clock = clock
         self._scanned_at = -_RESCAN_SECONDS
         self._folders: list[Path] = []
         self._stamps: list[FolderStamp] = []
@@ -49,7 +52,10 @@ class NestedFolders:
         folders = [_worktrees(Path(project.path)) for project in await self._projects.all()]
         mark = _read_stamps(folders)
         roots = [Path(os.path.realpath(folder)) for folder in (self._state, *await self._workspaces.finder.roots())]
-        self._folders, self._stamps, self._roots, self._scanned_at = folders, mark, roots, scanned_at
+        self._folders = folders
+        self._stamps = mark
+        self._roots = roots
+        self._scanned_at = scanned_at
         self._nested.clear()
 
 

@@ -49,7 +49,10 @@ class Notifier:
         self.command = command
         # How the command failed, until it succeeds.
         self.failure: NotifyFailure | None = None
-        self._overview, self._spawner, self._events, self._seconds = overview, spawner, events, seconds
+        self._overview = overview
+        self._spawner = spawner
+        self._events = events
+        self._seconds = seconds
         self._needs: dict[WorkspaceName, frozenset[NeedKey]] = {}
         # The id of the newest event when the command was last run for a failed preparation.
         self._failures_reported: dict[WorkspaceName, int] = {}
@@ -117,8 +120,10 @@ class Notifier:
 
     def _compare(self, workspace: Mapping[str, Any], with_status: bool) -> None:
         """Report the needs of a workspace that it did not have before."""
-        name, needs = _name_of(workspace), workspace["attention"]
-        previous, current = self._needs.get(name, frozenset()), _keys(needs)
+        name = _name_of(workspace)
+        needs = workspace["attention"]
+        previous = self._needs.get(name, frozenset())
+        current = _keys(needs)
         if not with_status:
             current |= {key for key in previous if key[0] == _CONFLICTS}
         self._needs[name] = current

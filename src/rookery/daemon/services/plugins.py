@@ -94,7 +94,10 @@ class ProjectPlugins:
     def __init__(
         self, files: PluginApprovals, load: LoadPlugin, end: EndPlugin, report_unloaded: ReportUnloaded
     ) -> None:
-        self._files, self._start, self._stop, self._report_unloaded = files, load, end, report_unloaded
+        self._files = files
+        self._start = load
+        self._stop = end
+        self._report_unloaded = report_unloaded
         self._loaded: dict[str, _PluginFile] = {}
         self._lock = asyncio.Lock()
 
@@ -186,7 +189,9 @@ class GatewayHooks:
     """Adds plugin hooks to the gateway only while a plugin has such a hook: without any, calls take the fast path."""
 
     def __init__(self, hooks: Hooks, registry: PluginRegistry, project_of: Callable[[Path], Path]) -> None:
-        self._hooks, self._registry, self._project_of = hooks, registry, project_of
+        self._hooks = hooks
+        self._registry = registry
+        self._project_of = project_of
         self._project_id = functools.lru_cache(maxsize=256)(project_id)
         # Kept, since each access to a method makes a new object.
         self._own_hooks: tuple[Before, After] = self._before, self._after
@@ -230,7 +235,8 @@ class PluginStateFiles:
     """The state files that OpenCode's plugins keep in workspaces; settings can add paths."""
 
     def __init__(self, files: FilesService, workspaces: Workspaces, settings: Mapping[str, Mapping[str, Any]]) -> None:
-        self._files, self._workspaces = files, workspaces
+        self._files = files
+        self._workspaces = workspaces
         self._paths = dict(KNOWN_STATE_FILES)
         for name, path in settings.get(STATE_FILES_TABLE, {}).items():
             if isinstance(path, str):
@@ -275,7 +281,8 @@ class OpenCodePlugins:
         return [plugin for group in groups for plugin in group]
 
     async def _list_of_agent(self, agent: WorkspaceAgent) -> list[PluginShown]:
-        workspace, run = agent.workspace, agent.supervisor.run
+        workspace = agent.workspace
+        run = agent.supervisor.run
         folder = format_path(workspace.path)
         files = await asyncio.to_thread(_list_plugin_files, workspace.path)
         if run is None:

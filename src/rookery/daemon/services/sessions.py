@@ -51,7 +51,8 @@ class SessionsService:
             idle_seconds=settings.sessions.terminal_idle_seconds,
         )
         self.sessions = Sessions(agents.agents, workspaces, events, aliases=aliases, terminals=terminals)
-        self._boulder, self._operations = boulder, operations
+        self._boulder = boulder
+        self._operations = operations
         self._executor = self.sessions.executor = HiddenChildExecutor(agents.scripted_calls)
 
     def toolset(self, scope: Path | None, directory: Path | None = None) -> Toolset:
@@ -73,7 +74,8 @@ class SaveFolders:
     """The folders in which screenshots may be saved. `roots` is the setting `sessions.save_roots`."""
 
     def __init__(self, files: FilesService, nested: NestedFolders, state: Path, roots: str = "") -> None:
-        self._files, self._nested = files, nested
+        self._files = files
+        self._nested = nested
         named = (Path(word.strip()).expanduser() for word in roots.split(",") if word.strip())
         self._folders = [state, *(folder for folder in named if folder.is_absolute())]
 

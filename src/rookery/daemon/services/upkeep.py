@@ -27,7 +27,8 @@ class TrashEmptying:
     """Empties the trash at the start, and then each day."""
 
     def __init__(self, workspaces: Workspaces, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._workspaces, self._clock = workspaces, clock
+        self._workspaces = workspaces
+        self._clock = clock
         self._last: float | None = None
 
     async def empty_if_due(self) -> bool:
@@ -59,7 +60,8 @@ class UpkeepService:
     needs: Sequence[str] = ("agents",)
 
     def __init__(self, settings: Settings, tools: WorkspaceOperations, spawner: Spawner, events: Bus) -> None:
-        self._workspaces, self._events = tools.workspaces, events
+        self._workspaces = tools.workspaces
+        self._events = events
         notify = settings.notify
         self.notifier = Notifier(notify.command, tools.overview, spawner, events, notify.check_seconds)
         self._trash = TrashEmptying(tools.workspaces)

@@ -18,10 +18,12 @@ _LIST_PATH = "/containers/json?all=true"
 _LOGS_PATH = "/containers/{}/logs?stdout=true&stderr=true&tail=400"
 # The label with the folder in which compose ran.
 _COMPOSE_FOLDER_LABEL = "com.docker.compose.project.working_dir"
-_MAX_CONTAINERS, _MAX_LOGS = 40, 8
+_MAX_CONTAINERS = 40
+_MAX_LOGS = 8
 # Marks containers of the main checkout in the contexts of its worktrees.
 _SHARED = "shared with the main checkout"
-_MAX_ERROR_LINES, _LAST_LINES = 30, 10
+_MAX_ERROR_LINES = 30
+_LAST_LINES = 10
 _ERRORS = re.compile(r"\b(error|exception|fatal|panic|critical|traceback|failed|failure|segfault)", re.IGNORECASE)
 # The header of a frame of output without a terminal: the stream, three zeros, and the length.
 _FRAME_HEADER_BYTES = 8
@@ -54,7 +56,8 @@ class Container(msgspec.Struct, rename="pascal"):
 
     def belongs_to(self, root: Path, inner_workspaces: Sequence[tuple[str, ...]] = ()) -> bool:
         """Return whether compose ran in this workspace, and not in one of the `inner_workspaces` inside it."""
-        folder, real = (self.labels or {}).get(_COMPOSE_FOLDER_LABEL), os.path.realpath(root)
+        folder = (self.labels or {}).get(_COMPOSE_FOLDER_LABEL)
+        real = os.path.realpath(root)
         if folder is None or not (path := Path(os.path.realpath(folder))).is_relative_to(real):
             return False
         names = path.relative_to(real).parts
@@ -64,7 +67,8 @@ class Container(msgspec.Struct, rename="pascal"):
         """Return whether compose ran in this main checkout, and in no other worktree or repository inside it."""
         if not self.belongs_to(main):
             return False
-        real, folder = Path(os.path.realpath(main)), Path(os.path.realpath((self.labels or {})[_COMPOSE_FOLDER_LABEL]))
+        real = Path(os.path.realpath(main))
+        folder = Path(os.path.realpath((self.labels or {})[_COMPOSE_FOLDER_LABEL]))
         between = [path for path in (folder, *folder.parents) if path.is_relative_to(real) and path != real]
         return not any((path / ".git").exists() for path in between)
 

@@ -28,7 +28,8 @@ logger = logging.getLogger("rookery.context")
 _MAX_REASON = 300
 
 DEFAULT_BUDGET = 20_000
-MIN_BUDGET, MAX_BUDGET = 1_000, 200_000
+MIN_BUDGET = 1_000
+MAX_BUDGET = 200_000
 # How many results are remembered, to find what has changed since.
 _MAX_REMEMBERED = 128
 

@@ -194,7 +194,8 @@ def draw_tree(paths: Sequence[str], lines: int = _MAX_TREE_LINES) -> str:
     top = _Folder("", 0)
     for path in paths:
         _add_path(top, path)
-    waiting, lines_left = deque([top]), lines
+    waiting = deque([top])
+    lines_left = lines
     while waiting:
         folder = waiting.popleft()
         # Smaller folders after a large one may still fit.

@@ -75,7 +75,8 @@ class RecipeOutput:
 
     def text(self) -> str:
         """Return head and tail as clean text, with a note between them if bytes were dropped."""
-        head, tail = _decode_output(bytes(self._head.data)), _decode_output(bytes(self._tail))
+        head = _decode_output(bytes(self._head.data))
+        tail = _decode_output(bytes(self._tail))
         if not self.cut:
             return _decode_output(bytes(self._head.data) + bytes(self._tail))
         return f"{head.rstrip()}\n[... {self.cut} bytes of output omitted ...]\n{tail.lstrip()}"
@@ -401,7 +402,9 @@ class _SourceCheck:
 
 class _CheckedSink:
     def __init__(self, check: _SourceCheck, lines: LineBuffer, of_recipes: bool) -> None:
-        self._check, self._lines, self._of_recipes = check, lines, of_recipes
+        self._check = check
+        self._lines = lines
+        self._of_recipes = of_recipes
 
     def data(self, data: bytes) -> None:
         if self._check.check_output(data, self._of_recipes):

@@ -286,7 +286,8 @@ def _find_statements(text: str) -> Iterator[_Statement]:
 
 def _read_plain_path(quoted: re.Match[str]) -> str:
     """Return a quoted path; raise if just would expand or unescape it."""
-    text, quote = quoted["text"], quoted["quote"]
+    text = quoted["text"]
+    quote = quoted["quote"]
     if len(quote) == 3:
         text = text.strip()
     expands = bool(quoted["expands"]) and ("$" in text or "~" in text)

@@ -46,7 +46,8 @@ _TOAST_MILLISECONDS = 10_000
 _SEND_SECONDS = 30.0
 # Time limit until a sent message is in the transcript. Its time may be earlier by _CLOCK_SECONDS if the clock was set
 # back.
-_READ_SECONDS, _CLOCK_SECONDS = 30.0, 1.0
+_READ_SECONDS = 30.0
+_CLOCK_SECONDS = 1.0
 
 
 class BoulderHost(Protocol):
@@ -134,7 +135,8 @@ class SessionTimers:
     """One timer for each session: calls `on_time` with the session's id at the set time, in seconds since the epoch."""
 
     def __init__(self, clock: Clock, on_time: Callable[[str], None]) -> None:
-        self._clock, self._on_time = clock, on_time
+        self._clock = clock
+        self._on_time = on_time
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def set(self, session: str, at: float) -> None:
@@ -171,9 +173,14 @@ class BoulderEngine:
         on_change: Callable[[BoulderSession], None],
         timers: type[SessionTimers] = SessionTimers,
     ) -> None:
-        self.switches, self.sessions = BoulderSwitches(), dict[str, BoulderSession]()
-        self.limits, self.checks = limits, checks
-        self._house, self._store, self._host, self._on_change = house, store, host, on_change
+        self.switches = BoulderSwitches()
+        self.sessions = dict[str, BoulderSession]()
+        self.limits = limits
+        self.checks = checks
+        self._house = house
+        self._store = store
+        self._host = host
+        self._on_change = on_change
         self._clock: Clock = house.clock
         self.timers = timers(house.clock, self._on_timer)
 
@@ -282,10 +289,13 @@ class BoulderEngine:
 
     async def _enforce(self, live: BoulderSession, why: str) -> None:
         """Store an enforcement and send its message; undo it if it is called off or cannot be sent."""
-        state, sessions, budget = live.state, self._house.sessions, effective_budget(live.state, self.limits)
+        state = live.state
+        sessions = self._house.sessions
+        budget = effective_budget(live.state, self.limits)
         live.enforcing = True
         await self.set_state(live, transitions.start_enforcement(state, self.now()), "enforced", why)
-        number, started = live.state.iteration, self.now()
+        number = live.state.iteration
+        started = self.now()
         self._on_change(live)
         if await self._call_off_if_closed(live, state):
             return
@@ -308,7 +318,8 @@ class BoulderEngine:
         A caller that waits for the toast may read the transcript at once. If the toast cannot be shown, the enforcement
         still counts, because the message was sent.
         """
-        sessions, heading = self._house.sessions, re.escape(messages.message_heading(number, budget))
+        sessions = self._house.sessions
+        heading = re.escape(messages.message_heading(number, budget))
         since = (began - _CLOCK_SECONDS) * 1000
         try:
             result = await sessions.wait_for_message(session, heading, _READ_SECONDS, role="user", since=since)
@@ -344,17 +355,21 @@ class EventHandler:
         if event.hook == "session.closed":
             self._on_closed(event.session_id)
             return
-        live, now = self._find_or_add(event), self._engine.now()
+        live = self._find_or_add(event)
+        now = self._engine.now()
         match event.hook:
             case "session.busy":
-                live.running, live.undecided = True, None
+                live.running = True
+                live.undecided = None
                 # While boulder is off everywhere it receives no messages: then somebody else has started this turn.
                 transition = (
                     transitions.start_turn if self._engine.switches.is_any_on else transitions.record_user_message
                 )
                 await self._set_state(live, transition(live.state, now))
             case "session.idle":
-                live.running, live.enforcing, live.undecided = False, False, None
+                live.running = False
+                live.enforcing = False
+                live.undecided = None
                 live.tools.clear()
                 live.asks.clear()
                 if not event.found:
@@ -373,7 +388,8 @@ class EventHandler:
         if live is None or event.role != "user" or messages.is_boulder_message(event.content):
             return
         # The turn of this message begins in a moment.
-        live.undecided, live.idle_since = None, self._engine.now()
+        live.undecided = None
+        live.idle_since = self._engine.now()
         await self._set_state(live, transitions.record_user_message(live.state, live.idle_since))
         self._engine.consider(live)
 
@@ -403,8 +419,11 @@ class EventHandler:
             live = self._engine.sessions[event.session_id] = BoulderSession(event.session_id, event.path)
         if not live.reported:
             # How long the session has been idle before is not known.
-            live.reported, live.idle_since = True, self._engine.now()
-        live.path, live.project, live.workspace = event.path, event.project, event.workspace
+            live.reported = True
+            live.idle_since = self._engine.now()
+        live.path = event.path
+        live.project = event.project
+        live.workspace = event.workspace
         return live
 
     def _on_closed(self, session: str) -> None:

@@ -31,11 +31,9 @@ def _compile_phrases(words: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(rf"\b(?:{'|'.join(re.escape(word) for word in words)})\b", re.IGNORECASE)
 
 
-_NOTHING, _COMPLETION, _WORK = (
-    _compile_phrases(NOTHING_LEFT_PHRASES),
-    _compile_phrases(COMPLETION_PHRASES),
-    _compile_phrases(WORK_PHRASES),
-)
+_NOTHING = _compile_phrases(NOTHING_LEFT_PHRASES)
+_COMPLETION = _compile_phrases(COMPLETION_PHRASES)
+_WORK = _compile_phrases(WORK_PHRASES)
 
 
 def check_keywords(last: str | None) -> WorkLeft:

@@ -235,7 +235,9 @@ class CompletionChecks:
 
 def read_checks(text: str) -> CompletionChecks:
     """Parse checks from settings or arguments, where commas separate them."""
-    todos, plans, tasks = False, list[str](), list[str]()
+    todos = False
+    plans = list[str]()
+    tasks = list[str]()
     for word in filter(None, (part.strip() for part in text.split(","))):
         kind, _, target = word.partition(":")
         target = target.strip()

@@ -18,7 +18,8 @@ from rookery.system.store import Store
 if TYPE_CHECKING:
     from rookery.plugins.boulder.state import BoulderState
 
-OWNER, ITSELF = "owner", "boulder"
+OWNER = "owner"
+ITSELF = "boulder"
 MAX_BUDGET = 1000
 # Called when the state of a session has changed, with its id and the folder of its workspace.
 SendEvent = Callable[[str, str], None]
@@ -39,7 +40,10 @@ class Boulder:
         on_log: Callable[[LogLine], None],
         timers: type[SessionTimers] = SessionTimers,
     ) -> None:
-        self._store, self._host, self._limits, self._checks = BoulderStore(store, on_log), host, limits, checks
+        self._store = BoulderStore(store, on_log)
+        self._host = host
+        self._limits = limits
+        self._checks = checks
         self._timers = timers
         self._listeners: dict[object, SendEvent] = {}
         self._engine: BoulderEngine | None = None
@@ -48,7 +52,8 @@ class Boulder:
     async def start(self, house: House) -> None:
         engine = BoulderEngine(house, self._store, self._host, self._limits, self._checks, self._notify, self._timers)
         await engine.load()
-        self._house, self._engine = house, engine
+        self._house = house
+        self._engine = engine
         self.event_handler = EventHandler(engine)
         house.tasks.keep_running(lambda: self._host.watch(self._forget), "places")
 
@@ -108,11 +113,13 @@ class Boulder:
 
     async def _forget(self, level: SwitchLevel, subject: str) -> None:
         """Remove the switch of a deleted project or workspace, so that it does not apply to a new one there."""
-        engine, house = self.engine, self._house
+        engine = self.engine
+        house = self._house
         if engine.switches.get(level, subject) is None or house is None:
             return
         engine.switches.drop(level, subject)
-        path, text = subject if level == "workspace" else "", f"for the {level} {subject}, which was deleted"
+        path = subject if level == "workspace" else ""
+        text = f"for the {level} {subject}, which was deleted"
         line = LogLine(round(engine.now() * 1000, 3), "off", ITSELF, "", path, 0, text)
         try:
             await self._store.delete_switch(level, subject, line)
@@ -132,7 +139,8 @@ class Boulder:
             "reset": transitions.reset,
             "budget": lambda state: transitions.set_budget(state, budget),
         }
-        live.undecided, live.last_order_at = None, self.engine.now()
+        live.undecided = None
+        live.last_order_at = self.engine.now()
         reason = ("the default" if budget is None else str(budget)) if what == "budget" else ""
         await self.engine.set_state(live, orders[what](live.state), what, reason, OWNER)
         self.engine.consider(live)
@@ -180,7 +188,8 @@ class Boulder:
         return live.describe(engine.now(), engine.switch_of(live), engine.limits, engine.checks_of(live))
 
     async def _find_session(self, session: str, scope: Path | None) -> BoulderSession:
-        engine, house = self.engine, self._house
+        engine = self.engine
+        house = self._house
         assert house is not None
         info = await house.sessions.get(session, scope)
         if info.id in engine.sessions:
@@ -188,7 +197,8 @@ class Boulder:
         if info.parent is not None:
             raise RookeryError("invalid-input", f"{info.id} is a child of {info.parent}", "use the parent session")
         live = BoulderSession(info.id, info.directory, info.project, info.workspace, reported=True)
-        live.running, live.idle_since = info.status == "active", engine.now()
+        live.running = info.status == "active"
+        live.idle_since = engine.now()
         return live
 
     async def _find_or_add(self, session: str) -> BoulderSession:

@@ -96,7 +96,8 @@ class BoulderSession:
         self, now: float, switch: BoulderSwitch | None, limits: BoulderLimits, checks: str
     ) -> BoulderStateShown:
         """Return the state as interfaces show it."""
-        state, facts = self.state, self.facts(switch)
+        state = self.state
+        facts = self.facts(switch)
         return BoulderStateShown(
             session_id=self.id,
             project=self.project,

@@ -35,7 +35,8 @@ class BoulderStore:
     """Boulder's tables. `on_log` is called with every line of the log, once it is stored."""
 
     def __init__(self, store: Store, on_log: Callable[[LogLine], None]) -> None:
-        self._store, self._on_log = store, on_log
+        self._store = store
+        self._on_log = on_log
 
     async def switches(self) -> list[BoulderSwitch]:
         sql = "SELECT level, subject, enabled, checks, at FROM boulder_switches ORDER BY at"

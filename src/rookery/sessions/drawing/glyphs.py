@@ -10,9 +10,14 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-_LIGHT, _HEAVY, _DOUBLE = "LIGHT", "HEAVY", "DOUBLE"
+_LIGHT = "LIGHT"
+_HEAVY = "HEAVY"
+_DOUBLE = "DOUBLE"
 _WEIGHTS = {"LIGHT": _LIGHT, "SINGLE": _LIGHT, "HEAVY": _HEAVY, "DOUBLE": _DOUBLE}
-_LEFT, _UP, _RIGHT, _DOWN = (-1, 0), (0, -1), (1, 0), (0, 1)
+_LEFT = (-1, 0)
+_UP = (0, -1)
+_RIGHT = (1, 0)
+_DOWN = (0, 1)
 _ARMS = {
     "LEFT": (_LEFT,),
     "UP": (_UP,),
@@ -138,10 +143,13 @@ def _bar(arm: Arm, shift: int, begin: int, thick: int, light: int, width: int, h
     overhang = (thick - light) // 2
     edge = (breadth - light) // 2 + shift - overhang
     if forward:
-        start, end = middle + light + begin, length
+        start = middle + light + begin
+        end = length
     else:
-        start, end = 0, middle - begin
-    start, end = max(start, 0), min(end, length)
+        start = 0
+        end = middle - begin
+    start = max(start, 0)
+    end = min(end, length)
     return Box(start, edge, end, edge + thick) if horizontal else Box(edge, start, edge + thick, end)
 
 
@@ -166,7 +174,8 @@ def _dashed(arms: dict[Arm, str], dashes: int, width: int, height: int) -> Itera
 def _arc(arms: dict[Arm, str], width: int, height: int, light: int) -> tuple[tuple[float, float], ...]:
     """Return the points of a rounded corner: from one edge of the cell around the middle to another edge."""
     across, along = (next(arm for arm in arms if arm[axis]) for axis in (0, 1))
-    x, y = (width - light) // 2 + light / 2, (height - light) // 2 + light / 2
+    x = (width - light) // 2 + light / 2
+    y = (height - light) // 2 + light / 2
     radius = min(width, height) / 2
     middle = (x + across[0] * radius, y + along[1] * radius)
     angles = [step * math.pi / 2 / _SMOOTH for step in range(_SMOOTH + 1)]
@@ -185,7 +194,8 @@ def make_shapes(char: str, width: int, height: int) -> Shapes | None:
     number = ord(char)
     if char == _SMALL_SQUARE:
         size = max(2, round(width / 3))
-        left, top = (width - size) // 2, (height - size) // 2
+        left = (width - size) // 2
+        top = (height - size) // 2
         return (Box(left, top, left + size, top + size),)
     if 0x2500 <= number < 0x2580:
         return tuple(make_lines(char, width, height))
@@ -199,8 +209,10 @@ def make_shapes(char: str, width: int, height: int) -> Shapes | None:
 def make_missing_box(width: int, height: int) -> Shapes:
     """Return a hollow box, for a character that the font does not have."""
     line = line_thickness(height)
-    left, right = max(line, width // 6), width - max(line, width // 6)
-    top, bottom = height // 5, height - height // 5
+    left = max(line, width // 6)
+    right = width - max(line, width // 6)
+    top = height // 5
+    bottom = height - height // 5
     sides = [(left, top, right, top + line), (left, bottom - line, right, bottom)]
     sides += [(left, top, left + line, bottom), (right - line, top, right, bottom)]
     return [Box(*side) for side in sides]
@@ -228,7 +240,8 @@ def _blocks(char: str, width: int, height: int) -> Iterator[Box]:
         half = (round(width / 2), round(height / 2))
         for words, (column, row) in _QUADRANTS.items():
             if words in name:
-                right, bottom = (width if column else half[0]), (height if row else half[1])
+                right = width if column else half[0]
+                bottom = height if row else half[1]
                 yield Box(half[0] * column, half[1] * row, right, bottom)
 
 

@@ -17,7 +17,9 @@ from rookery.system.errors import RookeryError
 PictureFormat = Literal["png", "svg"]
 MEDIA_TYPES: dict[PictureFormat, str] = {"png": "image/png", "svg": "image/svg+xml"}
 # The size of a cell at scale 1, in pixels, and the font size that fits into it.
-CELL_WIDTH, CELL_HEIGHT, FONT_SIZE = 9, 18, 15
+CELL_WIDTH = 9
+CELL_HEIGHT = 18
+FONT_SIZE = 15
 MAX_SCALE = 3
 # The size limit of a picture: a screen of 400 columns and 100 rows fits at every scale.
 _MAX_PIXELS = 64_000_000
@@ -116,7 +118,8 @@ def place_cells(screen: Screen) -> Iterator[list[PlacedCell]]:
 @functools.lru_cache(maxsize=2048)
 def resolve_style(style: Style, under_cursor: bool = False) -> ResolvedStyle:
     """Return a style with default colours filled in, dimmed and swapped as necessary."""
-    foreground, background = style.foreground or DEFAULT_FOREGROUND, style.background or DEFAULT_BACKGROUND
+    foreground = style.foreground or DEFAULT_FOREGROUND
+    background = style.background or DEFAULT_BACKGROUND
     if style.dim:
         foreground = blend_colours(foreground, background, 0.5)
     if under_cursor:

@@ -29,8 +29,13 @@ from rookery.sessions.drawing.picture import (
 )
 from rookery.sessions.terminal.cells import DEFAULT_BACKGROUND, Screen
 
-_GREEN, _RED, _YELLOW, _BLUE, _ORANGE = "#3fb950", "#f85149", "#e3b341", "#58a6ff", "#f0883e"
-_DARK, _LIGHT = "#6e7681", "#f0f6fc"
+_GREEN = "#3fb950"
+_RED = "#f85149"
+_YELLOW = "#e3b341"
+_BLUE = "#58a6ff"
+_ORANGE = "#f0883e"
+_DARK = "#6e7681"
+_LIGHT = "#f0f6fc"
 
 # A higher level takes much more time and saves little: screens are large plain areas.
 _COMPRESSION_LEVEL = 5
@@ -97,7 +102,8 @@ TileCache = dict[tuple[str, int, int], Image.Image]
 
 def encode_png(screen: Screen, scale: int) -> bytes:
     """Encode a screen as PNG."""
-    width, height = screen.columns * CELL_WIDTH * scale, screen.rows * CELL_HEIGHT * scale
+    width = screen.columns * CELL_WIDTH * scale
+    height = screen.rows * CELL_HEIGHT * scale
     compressor = zlib.compressobj(_COMPRESSION_LEVEL)
     tiles: TileCache = {}
     chunks = [compressor.compress(_draw_row(row, width, scale, tiles)) for row in place_cells(screen)]
@@ -131,14 +137,16 @@ def _draw_row(row: Sequence[PlacedCell], width: int, scale: int, tiles: TileCach
         if tile is None:
             tile = tiles[key] = _draw_tile(" " if blank else cell.text, look, cell.width, scale)
         image.paste(tile, (column * step, 0))
-    data, line = image.tobytes(), width * 3
+    data = image.tobytes()
+    line = width * 3
     return b"\0" + b"\0".join([data[offset : offset + line] for offset in range(0, len(data), line)])
 
 
 @functools.lru_cache(maxsize=2048)
 def _draw_tile(text: str, style: ResolvedStyle, cells: int, scale: int) -> Image.Image:
     """Draw one cell."""
-    width, height = CELL_WIDTH * scale * cells, CELL_HEIGHT * scale
+    width = CELL_WIDTH * scale * cells
+    height = CELL_HEIGHT * scale
     image = Image.new("RGB", (width, height), style.background)
     if text == " " and not (style.underline or style.strike):
         return image

@@ -22,7 +22,8 @@ class SessionPicture:
 
     def make_record(self, *, saved_to: Path | None = None) -> Screenshot:
         """Return the screenshot as a record, without the picture itself."""
-        capture, picture = self.capture, self.picture
+        capture = self.capture
+        picture = self.picture
         return Screenshot(
             session_id=capture.ref.id,
             source=capture.source,

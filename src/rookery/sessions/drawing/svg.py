@@ -26,7 +26,8 @@ _BASELINE = 14
 
 def encode_svg(screen: Screen, scale: int) -> bytes:
     """Encode a screen as SVG."""
-    width, height = screen.columns * CELL_WIDTH, screen.rows * CELL_HEIGHT
+    width = screen.columns * CELL_WIDTH
+    height = screen.rows * CELL_HEIGHT
     size = f'width="{width * scale}" height="{height * scale}" viewBox="0 0 {width} {height}"'
     font = f'font-family="{_FONTS}" font-size="{FONT_SIZE}" fill="{DEFAULT_FOREGROUND}" xml:space="preserve"'
     # Adjacent boxes show no seam at any size.
@@ -49,7 +50,8 @@ def _draw_backgrounds(row: Sequence[PlacedCell], top: int) -> Iterator[str]:
     for index in range(1, len(row) + 1):
         if index < len(row) and row[index].style.background == row[start].style.background:
             continue
-        first, last = row[start], row[index - 1]
+        first = row[start]
+        last = row[index - 1]
         if first.style.background != DEFAULT_BACKGROUND:
             cells = last.column + last.cell.width - first.column
             yield (
@@ -93,7 +95,8 @@ def _draw_text(run: list[PlacedCell], top: int) -> Iterator[str]:
         run.pop()
     if not run:
         return
-    first, cells = run[0], sum(placed.cell.width for placed in run)
+    first = run[0]
+    cells = sum(placed.cell.width for placed in run)
     text = "".join(placed.cell.text or " " for placed in run)
     position = f'x="{first.column * CELL_WIDTH}" y="{top + _BASELINE}" textLength="{cells * CELL_WIDTH}"'
     yield f'<text {position} lengthAdjust="spacingAndGlyphs"{_attributes(first.style)}>{_escape_text(text)}</text>'

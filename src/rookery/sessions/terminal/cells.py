@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 # The colours of cells without their own: light on dark, which OpenCode's interface expects of a terminal.
-DEFAULT_FOREGROUND, DEFAULT_BACKGROUND = "#d8dee9", "#0a0a0a"
+DEFAULT_FOREGROUND = "#d8dee9"
+DEFAULT_BACKGROUND = "#0a0a0a"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,14 +14,19 @@ from rookery.system.errors import RookeryError
 
 # A cell in which nothing was drawn.
 BLANK_CELL = Cell()
-_WIDE, _TAIL = 1, 2
-_CLUSTER, _PALETTE_BACKGROUND, _RGB_BACKGROUND = 1, 2, 3
-_PALETTE, _RGB = 1, 2
+_WIDE = 1
+_TAIL = 2
+_CLUSTER = 1
+_PALETTE_BACKGROUND = 2
+_RGB_BACKGROUND = 3
+_PALETTE = 1
+_RGB = 2
 
 # Erases the screen, and keeps the cursor and the colours.
 _ERASE = b"\x1b7\x1b[0m\x1b[2J\x1b8"
 # Modes that the program may set: bracketed paste, and synchronized output, which marks complete frames.
-_PASTE_MODE, _FRAME_MODE = 2004, 2026
+_PASTE_MODE = 2004
+_FRAME_MODE = 2026
 _CELL_PIXELS = 8, 16
 
 
@@ -45,20 +50,26 @@ class CellReader:
     """Reads the cells of one terminal of the library."""
 
     def __init__(self, ghostty: GhosttyLibrary, terminal: Any) -> None:
-        self._lib, self._ffi, self._check, self._terminal = ghostty.lib, ghostty.ffi, ghostty.check, terminal
+        self._lib = ghostty.lib
+        self._ffi = ghostty.ffi
+        self._check = ghostty.check
+        self._terminal = terminal
         self._state: Any = self._create("GhosttyRenderState", self._lib.ghostty_render_state_new)
         self._rows: Any = self._create("GhosttyRenderStateRowIterator", self._lib.ghostty_render_state_row_iterator_new)
         self._cells: Any = self._create("GhosttyRenderStateRowCells", self._lib.ghostty_render_state_row_cells_new)
         # Buffers for results of the library: creating them takes longer than the calls.
-        new, sized = self._ffi.new, ghostty.core.init_sized
-        self._colours, self._style = sized("GhosttyRenderStateColors"), sized("GhosttyStyle")
-        self._dirty_state, self._dirty, self._view = (
-            new("GhosttyRenderStateDirty*"),
-            new("bool*"),
-            new("GhosttyCellsView*"),
-        )
-        self._wide, self._tag, self._point = new("GhosttyCellWide*"), new("GhosttyCellContentTag*"), new("uint32_t*")
-        self._index, self._rgb = new("GhosttyColorPaletteIndex*"), new("GhosttyColorRgb*")
+        new = self._ffi.new
+        sized = ghostty.core.init_sized
+        self._colours = sized("GhosttyRenderStateColors")
+        self._style = sized("GhosttyStyle")
+        self._dirty_state = new("GhosttyRenderStateDirty*")
+        self._dirty = new("bool*")
+        self._view = new("GhosttyCellsView*")
+        self._wide = new("GhosttyCellWide*")
+        self._tag = new("GhosttyCellContentTag*")
+        self._point = new("uint32_t*")
+        self._index = new("GhosttyColorPaletteIndex*")
+        self._rgb = new("GhosttyColorRgb*")
         self._last_rows: list[tuple[Cell, ...]] = []
 
     def invalidate(self) -> None:
@@ -76,7 +87,9 @@ class CellReader:
 
     def read(self, count: int) -> list[tuple[Cell, ...]]:
         """Return all rows, from the top."""
-        lib, check, state = self._lib, self._check, self._state[0]
+        lib = self._lib
+        check = self._check
+        state = self._state[0]
         check(lib.ghostty_render_state_update(state, self._terminal))
         check(lib.ghostty_render_state_get(state, lib.GHOSTTY_RENDER_STATE_DATA_COLORS, self._colours))
         check(lib.ghostty_render_state_get(state, lib.GHOSTTY_RENDER_STATE_DATA_DIRTY, self._dirty_state))
@@ -92,7 +105,8 @@ class CellReader:
 
     def _row(self) -> tuple[Cell, ...]:
         """Read the current row."""
-        lib, row = self._lib, self._rows[0]
+        lib = self._lib
+        row = self._rows[0]
         self._check(lib.ghostty_render_state_row_get(row, lib.GHOSTTY_RENDER_STATE_ROW_DATA_CELLS_RAW, self._view))
         self._check(lib.ghostty_render_state_row_get(row, lib.GHOSTTY_RENDER_STATE_ROW_DATA_CELLS, self._cells))
         # Within a row, equal raw values are equal cells, except for those with combining characters.
@@ -111,7 +125,8 @@ class CellReader:
 
     def _cell(self, raw: int, column: int) -> Cell | None:
         """Return a cell, or None for the second column of a wide character."""
-        lib, get = self._lib, self._lib.ghostty_cell_get
+        lib = self._lib
+        get = self._lib.ghostty_cell_get
         get(raw, lib.GHOSTTY_CELL_DATA_CONTENT_TAG, self._tag)
         get(raw, lib.GHOSTTY_CELL_DATA_WIDE, self._wide)
         if self._wide[0] == _TAIL:
@@ -131,7 +146,8 @@ class CellReader:
     def _read_style(self) -> Style:
         """Return the style of the current cell, with the colours of inverse text swapped."""
         style = self._style
-        foreground, background = self._colour(style.fg_color), self._colour(style.bg_color)
+        foreground = self._colour(style.fg_color)
+        background = self._colour(style.bg_color)
         if style.inverse:
             foreground, background = background or DEFAULT_BACKGROUND, foreground or DEFAULT_FOREGROUND
         marks = style.bold, style.faint, style.italic, style.underline != 0, style.strikethrough
@@ -152,7 +168,8 @@ class CellReader:
 
     def _cluster(self) -> str:
         """Return a character with its combining characters."""
-        lib, get = self._lib, self._lib.ghostty_render_state_row_cells_get
+        lib = self._lib
+        get = self._lib.ghostty_render_state_row_cells_get
         self._check(get(self._cells[0], lib.GHOSTTY_RENDER_STATE_ROW_CELLS_DATA_GRAPHEMES_LEN, self._point))
         points = self._ffi.new("uint32_t[]", max(self._point[0], 1))
         self._check(get(self._cells[0], lib.GHOSTTY_RENDER_STATE_ROW_CELLS_DATA_GRAPHEMES_BUF, points))
@@ -173,7 +190,8 @@ def _hex(rgb: Any) -> str:
 def load_ghostty() -> GhosttyLibrary:
     """Import the library. Raise an error if it is not available for this machine."""
     try:
-        bindings, core = importlib.import_module("pyghostty._ffi"), importlib.import_module("pyghostty.core")
+        bindings = importlib.import_module("pyghostty._ffi")
+        core = importlib.import_module("pyghostty.core")
     except (ImportError, OSError) as error:
         raise RookeryError(
             "agent-unavailable", f"there is no terminal emulator for this machine: {error}", "pip install pyghostty"

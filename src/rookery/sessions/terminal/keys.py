@@ -94,7 +94,9 @@ def _encode_control_key(key: str, modifiers: int) -> str:
 
 
 def _encode_character(key: str, modifiers: int) -> str:
-    shift, alt, ctrl = modifiers & 1, modifiers & 2, modifiers & 4
+    shift = modifiers & 1
+    alt = modifiers & 2
+    ctrl = modifiers & 4
     if ctrl and (shift or not ((key.isascii() and key.isalpha()) or key in "@[\\]^_")):
         # A few letters become more than one character in lower case.
         return f"{_ESCAPE}[{ord(key.lower()[0])};{modifiers + 1}u"

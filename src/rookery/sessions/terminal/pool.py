@@ -27,7 +27,8 @@ class PooledTerminal:
     """A terminal and its use."""
 
     def __init__(self, terminal: Terminal, on_close: Callable[[], None], now: float) -> None:
-        self.terminal, self._on_close = terminal, on_close
+        self.terminal = terminal
+        self._on_close = on_close
         self.users = 0
         self.last_used = now
         self._closing = False
@@ -66,8 +67,11 @@ class TerminalPool:
         idle_seconds: float = IDLE_SECONDS,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._spawner, self._user, self._clock = spawner, user, clock
-        self._max_terminals, self._idle_seconds = max_terminals, idle_seconds
+        self._spawner = spawner
+        self._user = user
+        self._clock = clock
+        self._max_terminals = max_terminals
+        self._idle_seconds = idle_seconds
         self._terminals: dict[str, PooledTerminal] = {}
         self._tasks = TaskSet("terminals")
         # Held while a terminal is started or stopped, so that the number of terminals is known.

@@ -40,9 +40,12 @@ _TABLE_ROW = re.compile(r"^[ \t]*\|[^\w\n]*(\w*).*$", re.MULTILINE)
 # If the conversation is longer than the screen, one of the first rows has text; blank rows separate paragraphs.
 _TOP_ROWS = 3
 # The start of the line with the agent and the duration of the answer, and the side of boxes that are not an answer.
-_SIGNATURE, _SIDE = "▣", "┃"
+_SIGNATURE = "▣"
+_SIDE = "┃"
 # The window title: the session's title, truncated if it is long, or OpenCode's name if the session has no title yet.
-_TITLE_PREFIX, _CUT, _DEFAULT_TITLE = "OC | ", "…", "OpenCode"
+_TITLE_PREFIX = "OC | "
+_CUT = "…"
+_DEFAULT_TITLE = "OpenCode"
 _UNTITLED = re.compile(r"(New|Child) session - \d{4}-")
 
 
@@ -108,7 +111,8 @@ class _DrawnWords:
     """The words of rows, each with its offset in the text that the words make without any separators."""
 
     def __init__(self, rows: Sequence[str]) -> None:
-        self._text, self._starts = "", dict[str, list[int]]()
+        self._text = ""
+        self._starts = dict[str, list[int]]()
         # The end offset of each row that has words.
         self._ends: list[int] = []
         for row in rows:
@@ -178,7 +182,8 @@ def _conversation_lines(screen: Screen, regions: ScreenRegions) -> list[str]:
 
 def _row_text(screen: Screen, row: int, width: int) -> str:
     """Return the text of a row up to a column."""
-    texts, column = list[str](), 0
+    texts = list[str]()
+    column = 0
     for cell in screen.cells[row]:
         if column >= width:
             break

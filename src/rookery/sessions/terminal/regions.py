@@ -9,14 +9,18 @@ from dataclasses import dataclass
 from rookery.sessions.records import ScreenRegion, ScreenRegions
 from rookery.sessions.terminal.cells import Cell, Screen
 
-_SIDE, _BOTTOM, _EDGE = "┃", "╹", "▀"
+_SIDE = "┃"
+_BOTTOM = "╹"
+_EDGE = "▀"
 # The minimum height of a box, and the minimum width of a sidebar or of a dialog in the middle.
-_MIN_ROWS, _MIN_COLUMNS = 3, 20
+_MIN_ROWS = 3
+_MIN_COLUMNS = 20
 _CLOSE_KEY = "esc"
 
 
 # The distance of a toast from the top, and from the right edge or the sidebar.
-_TOAST_TOP, _TOAST_RIGHT = 2, 2
+_TOAST_TOP = 2
+_TOAST_RIGHT = 2
 
 
 @dataclass(frozen=True)
@@ -132,7 +136,8 @@ def _find_prompt(grid: _Grid, width: int) -> tuple[ScreenRegion | None, ScreenRe
 def _find_ask(grid: _Grid, width: int) -> ScreenRegion | None:
     """Find a question in place of the prompt: a box whose side has the background of the box."""
     for end in range(len(grid.texts), 0, -1):
-        row, backs = grid.texts[end - 1][:width], grid.backgrounds[end - 1]
+        row = grid.texts[end - 1][:width]
+        backs = grid.backgrounds[end - 1]
         if not "".join(row).strip():
             continue
         if row.count(_SIDE) != 1:
@@ -170,14 +175,16 @@ def _is_distinct(backgrounds: list[str | None], left: int, right: int, colour: s
 
 def _find_toast(grid: _Grid, width: int) -> ScreenRegion | None:
     """Find a box with a side on the left and on the right."""
-    top, box = 0, None
+    top = 0
+    box = None
     for row in range(len(grid.texts) + 1):
         current = _find_box(grid, row, width) if row < len(grid.texts) else None
         if current != box:
             if box is not None and row - top >= _MIN_ROWS:
                 left, right = box
                 return grid.region(top, left, row, right + 1, grid.read(top, left + 1, row, right))
-            top, box = row, current
+            top = row
+            box = current
     return None
 
 

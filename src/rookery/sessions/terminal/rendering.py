@@ -19,7 +19,8 @@ CellRow = list[Cell]
 
 RENDERING_NOTICE = "A rendering of the conversation, not a terminal"
 # The minimum size: in fewer columns nothing is readable, and a wide character may not fit.
-MIN_COLUMNS, MIN_ROWS = 20, 4
+MIN_COLUMNS = 20
+MIN_ROWS = 4
 _HEAD_STYLE = Style(foreground="#0a0a0a", background="#e5c07b", bold=True)
 _FAINT_STYLE = Style(foreground="#808080")
 _USER_STYLE = Style(foreground="#5c9cf5")
@@ -62,7 +63,8 @@ def make_cells(text: str, style: Style = PLAIN_STYLE) -> CellRow:
 def wrap_text(text: str, columns: int, style: Style = PLAIN_STYLE) -> Iterator[CellRow]:
     """Yield lines of at most `columns` columns, broken at blanks if there are any."""
     for line in text.replace("\r\n", "\n").split("\n"):
-        row, start = make_cells(line.expandtabs(_TAB_COLUMNS), style), 0
+        row = make_cells(line.expandtabs(_TAB_COLUMNS), style)
+        start = 0
         while (end := _fit_row(row, columns, start)) < len(row):
             blank = next((index for index in range(end, start, -1) if row[index].text == " "), None)
             yield row[start : end if blank is None else blank]
@@ -102,7 +104,8 @@ def _fit_row(row: Sequence[Cell], columns: int, start: int = 0) -> int:
 
 def render_conversation(messages: Sequence[SessionMessage], info: SessionInfo, columns: int, rows: int) -> Screen:
     """Render the newest messages, as many lines of them as fit."""
-    columns, rows = max(columns, MIN_COLUMNS), max(rows, MIN_ROWS)
+    columns = max(columns, MIN_COLUMNS)
+    rows = max(rows, MIN_ROWS)
     title = info.title or info.id
     summary = " · ".join(filter(None, (title, info.workspace, info.status, info.detail)))
     header = [

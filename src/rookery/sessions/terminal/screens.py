@@ -50,12 +50,16 @@ from rookery.system.clock import Clock
 from rookery.system.errors import RookeryError
 
 # How much later than the screen an event may arrive, and how long a toast may be absent during a redraw.
-_EVENT_SECONDS, _REDRAW_SECONDS = 0.5, 0.5
+_EVENT_SECONDS = 0.5
+_REDRAW_SECONDS = 0.5
 # Time limits until the first frame with a prompt, and from then until the conversation is drawn.
-_START_SECONDS, _SETTLE_SECONDS = 60.0, 60.0
+_START_SECONDS = 60.0
+_SETTLE_SECONDS = 60.0
 # A screen is settled if nothing was drawn for the first time. If it shows only a part of the expected text, the second
 # time applies. If the session works and its screen never settles, it is accepted the third time after it shows all.
-_QUIET_SECONDS, _STUCK_SECONDS, _WORKING_SECONDS = 0.5, 5.0, 1.0
+_QUIET_SECONDS = 0.5
+_STUCK_SECONDS = 5.0
+_WORKING_SECONDS = 1.0
 _INCOMPLETE = "the screen may be incomplete: it did not show the end of the conversation in time"
 # The time limit until pressed keys, or another size, show on the screen.
 _DRAW_SECONDS = 1.0
@@ -127,7 +131,9 @@ class ScreenToasts:
     """Adds the toasts that a session's terminal shows to those of the workspace, while the terminal runs."""
 
     def __init__(self, ref: SessionRef, terminal: Terminal, clock: Clock) -> None:
-        self._ref, self._terminal, self._clock = ref, terminal, clock
+        self._ref = ref
+        self._terminal = terminal
+        self._clock = clock
         # Toasts that were not compared with the events yet, or may still be on the screen. The current one is the last.
         self._appearances: list[_Appearance] = []
 
@@ -176,7 +182,8 @@ class ScreenToasts:
 
     def _settle(self) -> float | None:
         """Record and end the toasts that are due; return the seconds until the next one is due."""
-        now, delays = self._now(), list[float]()
+        now = self._now()
+        delays = list[float]()
         for appearance in list(self._appearances):
             if not appearance.is_checked:
                 delay = appearance.seen_at + _EVENT_SECONDS * 1000 - now
@@ -214,7 +221,9 @@ class Screens:
     """The screens of sessions: capture them, press keys on them, and wait for their text."""
 
     def __init__(self, index: SessionIndex, waits: Waits, clock: Clock, terminals: TerminalPool) -> None:
-        self._index, self._waits, self._clock = index, waits, clock
+        self._index = index
+        self._waits = waits
+        self._clock = clock
         self._terminals = terminals
         terminals.terminal_tasks.append(self._read_toasts)
 
@@ -305,10 +314,12 @@ class Screens:
         progress: Progress | None = None,
     ) -> WaitResult:
         """Wait until the text on the session's terminal matches, now or after any frame."""
-        ref, compiled = await self._index.find(id_, scope), self._waits.patterns.compile(pattern)
+        ref = await self._index.find(id_, scope)
+        compiled = self._waits.patterns.compile(pattern)
         # Every frame is checked, so there is no need to wait until the conversation is drawn.
         async with self._use_terminal(ref, None, progress, conversation=False) as (pooled, _):
-            terminal, frame_drawn = pooled.terminal, asyncio.Event()
+            terminal = pooled.terminal
+            frame_drawn = asyncio.Event()
             last_text = [""]
 
             async def look() -> WaitResult | None:
@@ -383,7 +394,8 @@ class Screens:
             raise RookeryError("agent-unavailable", f"OpenCode's interface did not appear: {text or 'it is blank'}")
         if not conversation:
             return None
-        transcript, running = await ref.workspace_sessions.transcripts.transcript(ref.session), ref.is_running
+        transcript = await ref.workspace_sessions.transcripts.transcript(ref.session)
+        running = ref.is_running
         expected = find_conversation_end(transcript.messages(running=running, limit=_MAX_MESSAGES), running=running)
         complete = await _wait_until_settled(terminal, expected, running=running)
         # The next caller does not wait again for text that OpenCode may draw in an unknown way.
@@ -396,8 +408,11 @@ async def _wait_until_settled(terminal: Terminal, expected: ConversationEnd, *, 
 
     The screen of a working session always changes: the expected text is enough for it, after a moment.
     """
-    loop, frame = asyncio.get_running_loop(), asyncio.Event()
-    cells, drawn_at, complete_at = list[object](), loop.time(), None
+    loop = asyncio.get_running_loop()
+    frame = asyncio.Event()
+    cells = list[object]()
+    drawn_at = loop.time()
+    complete_at = None
     complete = stuck = False
     limit = loop.time() + _SETTLE_SECONDS
     terminal.listeners.append(frame.set)
@@ -405,7 +420,8 @@ async def _wait_until_settled(terminal: Terminal, expected: ConversationEnd, *, 
         while terminal.is_alive:
             frame.clear()
             if not terminal.is_drawing and cells != (screen := terminal.capture()).cells:
-                cells, drawn_at = list(screen.cells), loop.time()
+                cells = list(screen.cells)
+                drawn_at = loop.time()
                 complete = shows_conversation_end(screen, expected)
                 stuck = not complete and has_conversation(screen)
             complete_at = (complete_at or loop.time()) if complete else None

@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
 TerminalSize = tuple[int, int]
 
-DEFAULT_COLUMNS, DEFAULT_ROWS = 120, 40
-_COLUMNS_RANGE, _ROWS_RANGE = (20, 400), (5, 200)
+DEFAULT_COLUMNS = 120
+DEFAULT_ROWS = 40
+_COLUMNS_RANGE = (20, 400)
+_ROWS_RANGE = (5, 200)
 # As for `rookery agent attach`: a config in the folder that OpenCode starts in would be code that nobody has approved.
 START_FOLDER = Path("/")
 _ENVIRONMENT = {

@@ -179,7 +179,8 @@ def rename_durably(path: Path, target: Path) -> None:
 
 def set_aside(path: Path, reason: str) -> str:
     """Rename a damaged file, so that a new one can be created; return a message about it."""
-    aside, number = path.with_name(f"{path.name}.set-aside"), 1
+    aside = path.with_name(f"{path.name}.set-aside")
+    number = 1
     while os.path.lexists(aside):
         number += 1
         aside = path.with_name(f"{path.name}.set-aside-{number}")
@@ -229,7 +230,8 @@ def _replace(path: Path, data: bytes, mode: int) -> None:
             temporary.unlink()
         if isinstance(error, OSError):
             # The error of a write to a full disk contains no path.
-            error.filename, error.filename2 = str(path), None
+            error.filename = str(path)
+            error.filename2 = None
         raise
     _sync_folder(path.parent)
 

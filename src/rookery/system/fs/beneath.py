@@ -18,7 +18,10 @@ from typing import NamedTuple
 
 # The number of the system call openat2, the same on all supported architectures.
 _OPENAT2 = 437
-_NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _RESOLVE_BENEATH = 1, 2, 4, 8
+_NO_XDEV = 1
+_NO_MAGICLINKS = 2
+_NO_SYMLINKS = 4
+_RESOLVE_BENEATH = 8
 # The kernel gives up on a concurrent rename; after so many in a row, assume an attack.
 _TRIES = 64
 
@@ -141,7 +144,9 @@ class Beneath:
         return _open_child(folder, name, OPEN_FOLDER, os.fstat(self.folder).st_dev)
 
     def _follow(self, names: Sequence[str], flags: int) -> OpenedFile:
-        remaining, resolved, links = list(reversed(names)), list[str](), 0
+        remaining = list(reversed(names))
+        resolved = list[str]()
+        links = 0
         current = _WalkPosition(self)
         try:
             while remaining:
@@ -224,7 +229,8 @@ def _load_getdents() -> Callable[..., int] | None:
     """Return getdents64 of the C library, since the call number varies by architecture; None if there is none."""
     function = getattr(ctypes.CDLL(None, use_errno=True), "getdents64", None)
     if function is not None:
-        function.restype, function.argtypes = ctypes.c_ssize_t, (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t)
+        function.restype = ctypes.c_ssize_t
+        function.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t)
     return function
 
 
@@ -245,8 +251,10 @@ def read_entries(folder: int) -> bytes | None:
 
 def parse_entries(records: bytes) -> tuple[list[str], bytes]:
     """Return the names, and the type of each."""
-    names, types = list[bytes](), bytearray()
-    offset, end = 0, len(records)
+    names = list[bytes]()
+    types = bytearray()
+    offset = 0
+    end = len(records)
     while offset < end:
         length, kind = _HEAD.unpack_from(records, offset)
         names.append(records[offset + _HEAD.size : offset + length].rstrip(b"\0"))

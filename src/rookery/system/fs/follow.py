@@ -27,7 +27,9 @@ class GrowingFile:
                 if not stat.S_ISREG(file_stat.st_mode):
                     return
                 if file_stat.st_ino != self._inode or file_stat.st_size < self._offset:
-                    self._inode, self._offset, self._rest = file_stat.st_ino, 0, b""
+                    self._inode = file_stat.st_ino
+                    self._offset = 0
+                    self._rest = b""
                 file.seek(self._offset)
                 data = file.read()
         except FileNotFoundError:

@@ -18,9 +18,19 @@ logger = logging.getLogger("rookery.files")
 
 FilesChanged = Callable[[Set[Path]], None]
 
-_MODIFY, _ATTRIB, _CLOSE_WRITE, _MOVED, _CREATE, _DELETE = 0x2, 0x4, 0x8, 0x40 | 0x80, 0x100, 0x200
-_DELETE_SELF, _MOVE_SELF, _OVERFLOW, _IGNORED = 0x400, 0x800, 0x4000, 0x8000
-_ONLY_FOLDERS, _NO_LINKS, _OF_FOLDER = 0x0100_0000, 0x0200_0000, 0x4000_0000
+_MODIFY = 0x2
+_ATTRIB = 0x4
+_CLOSE_WRITE = 0x8
+_MOVED = 0x40 | 0x80
+_CREATE = 0x100
+_DELETE = 0x200
+_DELETE_SELF = 0x400
+_MOVE_SELF = 0x800
+_OVERFLOW = 0x4000
+_IGNORED = 0x8000
+_ONLY_FOLDERS = 0x0100_0000
+_NO_LINKS = 0x0200_0000
+_OF_FOLDER = 0x4000_0000
 _FILE_EVENTS = _ATTRIB | _CLOSE_WRITE | _MOVED | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF
 _HEAD = struct.Struct("iIII")
 _FILE_READ_BYTES = 65_536
@@ -122,7 +132,8 @@ class InotifyFileWatch:
             data = os.read(self._handle, _FILE_READ_BYTES)
         except BlockingIOError:
             return
-        changed, offset = set[Path](), 0
+        changed = set[Path]()
+        offset = 0
         while offset < len(data):
             number, mask, _, length = _HEAD.unpack_from(data, offset)
             offset += _HEAD.size + length
@@ -146,7 +157,8 @@ class PollingFileWatch:
     """Checks each file at an interval."""
 
     def __init__(self, on_change: FilesChanged, seconds: float = 2.0) -> None:
-        self._on_change, self._seconds = on_change, seconds
+        self._on_change = on_change
+        self._seconds = seconds
         self._signatures: dict[Path, object] = {}
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_later(seconds, self._poll)

@@ -104,7 +104,8 @@ def require_user(state: Path, action: str, *, in_home: bool = False) -> None:
     instances = {instance["id"] for instance in InstanceRegistry(state).load_all()}
     pid = os.getpid()
     markers = [os.environ.get(table.MARKER, ""), *(list_markers_around(pid, table.start_time(pid)) or ())]
-    config, home = _folder_hash(paths.config_folder()), _folder_hash(Path.home())
+    config = _folder_hash(paths.config_folder())
+    home = _folder_hash(Path.home())
     if any(
         _is_same_user(mark.partition(".")[0], instances, config, home if in_home else None)
         for mark in _split_markers(markers)

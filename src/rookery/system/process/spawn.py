@@ -35,7 +35,8 @@ logger = logging.getLogger("rookery.spawn")
 _MAX_SEARCHES = 5
 _MOST_FOLDERS = 10_000
 # The key of the user in a marker, and the prefix of the number of a workspace.
-_USER_KEY, _WORKSPACE_KEY_PREFIX = "user", "workspace-"
+_USER_KEY = "user"
+_WORKSPACE_KEY_PREFIX = "workspace-"
 STARTED = metrics.counter("rookery_children_started_total", "Processes that Rookery started.")
 
 
@@ -198,7 +199,8 @@ class Spawner:
         confinement: ConfinementPolicy | None = None,
     ) -> CompletedCommand:
         """Run a short command to its end; on timeout or cancellation, stop its whole process tree first."""
-        out, err = HeadBuffer(limit), HeadBuffer(limit)
+        out = HeadBuffer(limit)
+        err = HeadBuffer(limit)
         child = await self.start(
             argv,
             name=name,

@@ -249,7 +249,8 @@ class Client:
         Without `rounds` such a question is returned as the result: the caller answers it and calls again. The first
         request may be `posted` already.
         """
-        listener, current = listener or self._default_listener, params
+        listener = listener or self._default_listener
+        current = params
         for _ in range(_MAX_ROUNDS):
             result = await self.request(
                 method,

@@ -257,11 +257,9 @@ async def _initialize(client: Client) -> None:
     if initialized.protocolVersion not in revisions.HANDSHAKE:
         raise TransportClosed(f"the server speaks only {initialized.protocolVersion!r}, which is not supported")
     client.revision = initialized.protocolVersion
-    client.capabilities, client.info, client.instructions = (
-        initialized.capabilities,
-        initialized.serverInfo,
-        initialized.instructions,
-    )
+    client.capabilities = initialized.capabilities
+    client.info = initialized.serverInfo
+    client.instructions = initialized.instructions
     await client.notify("notifications/initialized", {})
     await client.transport.on_revision_agreed(client.revision)
     client.reopen_session = lambda: _initialize(client)
@@ -376,7 +374,8 @@ class ReconnectingClient:
 
     async def stop(self) -> None:
         """Close the connection. The next use connects again."""
-        connecting, client = self._connecting, self._detach()
+        connecting = self._connecting
+        client = self._detach()
         if connecting is not None and not connecting.done():
             connecting.cancel()
             await asyncio.wait([connecting])
@@ -407,7 +406,8 @@ class ReconnectingClient:
         except Exception as error:
             logger.exception("connecting failed unexpectedly")
             return self._record_failure(RookeryError("internal-error", f"{type(error).__name__}: {error}"))
-        self.connected, self._connected_at = client, self._clock.monotonic()
+        self.connected = client
+        self._connected_at = self._clock.monotonic()
         client.on_lost = lambda reason: self._on_lost(client, reason)
         self._on_state("connected", None)
         if client.close_reason is not None:

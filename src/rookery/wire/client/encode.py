@@ -19,7 +19,8 @@ _RESERVED_META = ("progressToken", revisions.META_VERSION, revisions.META_CAPABI
 
 
 # Placeholders for a number and arguments in a template. They are random, so no tool name can contain them.
-_NUMBER, _ARGUMENTS = secrets.token_hex(16), secrets.token_hex(16)
+_NUMBER = secrets.token_hex(16)
+_ARGUMENTS = secrets.token_hex(16)
 
 
 RequestTemplate = Callable[[tuple[RequestId, Raw, RequestId]], bytes]
@@ -45,7 +46,8 @@ class MessageWriter:
 
     def set_revision(self, revision: str) -> None:
         """Set the revision to write. It is empty before it is known."""
-        self.revision, self.modern = revision, revision in revisions.MODERN
+        self.revision = revision
+        self.modern = revision in revisions.MODERN
 
     def request(
         self,

@@ -61,7 +61,8 @@ def interpret_http_error(
 
     `in_session` is whether a session could be lost. `spoke_before` is whether the server spoke Streamable HTTP before.
     """
-    status, text = response.status, body[:300].decode("utf-8", "replace")
+    status = response.status
+    text = body[:300].decode("utf-8", "replace")
     if in_session and (status == 404 or (status == 400 and "session" in text.lower())):
         return SessionLost()
     if read_challenge(response) is not None:
@@ -104,7 +105,8 @@ class HttpTransport(RemoteTransport):
 
     async def on_revision_agreed(self, revision: str) -> None:
         """Record the revision, and open the standing stream if the server has given a session."""
-        self._revision, self._last_problem = revision, ""
+        self._revision = revision
+        self._last_problem = ""
         if self._stream_task is not None:
             self._stream_task.cancel()
         if self._session_id is None:
@@ -239,10 +241,8 @@ class HttpTransport(RemoteTransport):
                     return await self._read_stream(response, parser, id_)
                 body = await response.read()
             if response.status >= 300:
-                in_session, spoken = (
-                    not is_handshake and self._session_id is not None,
-                    not is_handshake and bool(self._revision),
-                )
+                in_session = not is_handshake and self._session_id is not None
+                spoken = not is_handshake and bool(self._revision)
                 if (
                     failure := interpret_http_error(
                         response, self.url, body, id_, in_session=in_session, spoke_before=spoken
@@ -304,7 +304,8 @@ class HttpTransport(RemoteTransport):
 
     async def _keep_stream_open(self, opened: asyncio.Event) -> None:
         """Receive messages that a handshake server sends outside of any request. Reconnect with growing pauses."""
-        parser, pause = SseParser(), _RETRY_SECONDS
+        parser = SseParser()
+        pause = _RETRY_SECONDS
         while True:
             before = self._unsolicited_count
             try:
@@ -476,7 +477,8 @@ class SseTransport(RemoteTransport):
 
     async def open(self, on_message: HandleMessage, on_lost: HandleLoss) -> None:
         """Open the event stream and wait for the endpoint. Raise TransportUnsupported if it does not arrive in time."""
-        self._on_message, self._on_lost = on_message, on_lost
+        self._on_message = on_message
+        self._on_lost = on_lost
         self.close_reason = None
         self._endpoint = asyncio.get_running_loop().create_future()
         self._tasks.start(self._listen(), "stream")

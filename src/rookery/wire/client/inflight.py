@@ -207,7 +207,8 @@ class InFlightRequests:
             request.expire()
         if self._timer is not None:
             self._timer.cancel()
-            self._timer, self._fires_at = None, math.inf
+            self._timer = None
+            self._fires_at = math.inf
 
     def ensure_timer(self, due: float) -> None:
         """Make sure that the timer fires at `due` or earlier."""
@@ -219,7 +220,8 @@ class InFlightRequests:
         self._timer = self.loop.call_at(due, self._on_timer)
 
     def _on_timer(self) -> None:
-        self._timer, self._fires_at = None, math.inf
+        self._timer = None
+        self._fires_at = math.inf
         now = self.loop.time() + _TIMER_SLACK
         for request in list(self.requests.values()):
             if request.due <= now:
@@ -360,7 +362,8 @@ class PostedRequest(InFlightRequest):
         """Continue the request in a task. Messages that arrive before the task runs are kept for it."""
         if self._response is None:
             loop = self._in_flight.loop
-            self._response, self._task_attached = loop.create_future(), loop.create_future()
+            self._response = loop.create_future()
+            self._task_attached = loop.create_future()
             self._early_notifications: list[Notification] = []
             self.start_task()
         return self._response

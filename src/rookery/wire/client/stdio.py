@@ -175,7 +175,8 @@ class StdioTransport:
     async def open(self, on_message: HandleMessage, on_lost: HandleLoss) -> None:
         """Start the program. Can be called again after it has ended."""
         program = self.program
-        self._on_message, self._on_lost = on_message, on_lost
+        self._on_message = on_message
+        self._on_lost = on_lost
         self.close_reason = None
         self._ended.clear()
         self._child = await self.spawner.start(

@@ -40,8 +40,10 @@ _LISTEN_METHOD = b"subscriptions/listen"
 # slices, each when the pacer says: it may consist of thousands of chunks, headers or frames. The size of a slice is
 # adapted to the CPU time that slices take.
 _UNPACED_BYTES = 2048
-_MIN_SLICE_BYTES, _MAX_SLICE_BYTES = 512, 16_384
-_MIN_SLICE_SECONDS, _MAX_SLICE_SECONDS = 0.0005, 0.002
+_MIN_SLICE_BYTES = 512
+_MAX_SLICE_BYTES = 16_384
+_MIN_SLICE_SECONDS = 0.0005
+_MAX_SLICE_SECONDS = 0.002
 
 # What the connection waits for. Each phase has a time limit, except `answer`, in which the app works on a response.
 # Data that arrives after a refusal (`refused`, while earlier responses are in progress) or while closing (`closing`) is
@@ -200,7 +202,8 @@ class HttpServerConnection(asyncio.Protocol):
             plain = self._is_plain(len(data))
             position = len(data) if plain else min(self._slice_bytes, len(data))
             pacer = self.pool.shares.pacer
-            began, began_cpu = pacer.clock.monotonic(), thread_cpu_seconds()
+            began = pacer.clock.monotonic()
+            began_cpu = thread_cpu_seconds()
             self._parse(data[:position])
             if not plain:
                 self._adapt_slices(thread_cpu_seconds() - began_cpu)
@@ -233,7 +236,8 @@ class HttpServerConnection(asyncio.Protocol):
         # Bytes since the last byte of a body or the last whole request: those of a head, or of chunk sizes and
         # trailers.
         self._bare_bytes += len(data)
-        self._head_bytes, self._fed_bytes = self._head_bytes + len(data), len(data)
+        self._head_bytes += len(data)
+        self._fed_bytes = len(data)
         self._parsing = True
         try:
             self._parser.feed_data(data)
@@ -687,7 +691,8 @@ class HttpServerConnection(asyncio.Protocol):
         self._phase = phase
         self._ignores_input = phase in ("refused", "closing")
         if self._parsing:
-            self._deadline_seconds, self._deadline_changed = seconds, True
+            self._deadline_seconds = seconds
+            self._deadline_changed = True
         else:
             self._deadline.set(seconds)
 

@@ -203,7 +203,8 @@ class Exchange:
         return self._take_body() if available else None
 
     def _take_body(self) -> bytes:
-        body, self._has_unread = bytes(self._body), False
+        body = bytes(self._body)
+        self._has_unread = False
         self._body.clear()
         if len(body) > _BUFFER_BYTES:
             self.connection.set_reading(True)
@@ -219,7 +220,8 @@ class Exchange:
         if starts or self._head is None:
             self._head = message
             return
-        body, last = message.get("body", b""), not message.get("more_body", False)
+        body = message.get("body", b"")
+        last = not message.get("more_body", False)
         if self._framing is None:
             if not last and (refusal := self.connection.begin_stream(self)) is not None:
                 self._refuse(refusal)
@@ -236,7 +238,8 @@ class Exchange:
     def _refuse(self, refusal: Refusal) -> None:
         """Send a refusal instead of the response. To the app, the client has disconnected."""
         on_lost = self._on_lost
-        self._head, self.keep_alive = None, False
+        self._head = None
+        self.keep_alive = False
         self.respond(refusal.status, ((b"content-type", b"application/json"),), refusal.body)
         self.lost = True
         if on_lost is not None:
@@ -299,8 +302,10 @@ class UpgradedConnection:
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
         connection = exchange.connection
-        self.write, self.drain = connection.write, connection.drain
-        self.set_reading, self.abort = connection.set_reading, connection.abort
+        self.write = connection.write
+        self.drain = connection.drain
+        self.set_reading = connection.set_reading
+        self.abort = connection.abort
         self.wait_for_turn = connection.wait_for_turn
 
     def hold(self, size: int) -> Refusal | None:

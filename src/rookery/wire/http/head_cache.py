@@ -46,9 +46,11 @@ class RepeatedHead:
     __slots__ = ("_fast_path", "_length", "_length_index", "_prefix", "_principal", "_scope", "_suffix", "head", "path")
 
     def __init__(self, before: bytes, after: bytes, length: bytes, scope: Scope, head: RequestHead) -> None:
-        self._prefix, self._suffix = before, after
+        self._prefix = before
+        self._suffix = after
         self._length: bytes = length
-        self._scope, self.head = scope, head
+        self._scope = scope
+        self.head = head
         self.path: str = scope["path"]
         self._length_index = head.index((b"content-length", length))
         # Looked up when the head arrives for the second time, and again for another caller.

@@ -200,7 +200,8 @@ class Listener:
     ) -> None:
         self.pool = ConnectionPool(app, authenticate, limits, shares)
         self._socket = sock
-        self._identify, self._identify_address = identify, identify_address
+        self._identify = identify
+        self._identify_address = identify_address
         self._server: asyncio.AbstractServer | None = None
 
     async def start(self) -> None:

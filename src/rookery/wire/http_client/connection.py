@@ -141,7 +141,9 @@ class HttpResponse:
         Otherwise the connection is closed.
         """
         if not self.complete and not self._discarding:
-            self._discarding, self._body, self._buffer_limit = True, b"", _DISCARDED_BYTES
+            self._discarding = True
+            self._body = b""
+            self._buffer_limit = _DISCARDED_BYTES
             self._source.linger()
 
     # Called by the connection
@@ -164,7 +166,8 @@ class HttpResponse:
 
     def end(self, error: Exception | None = None) -> None:
         """Record the end of the response, and the error that broke it off."""
-        self.complete, self.error = True, error
+        self.complete = True
+        self.error = error
         self.wake()
 
     def wake(self) -> None:

@@ -86,7 +86,8 @@ def is_local(host: str) -> bool:
 
 def _parse(url: str, variable: str) -> Proxy:
     parts = urlsplit(url if "://" in url else f"http://{url}")
-    host, port = parts.hostname, None
+    host = parts.hostname
+    port = None
     with contextlib.suppress(ValueError):
         port = parts.port or _DEFAULT_PORT
     if parts.scheme != "http":
@@ -108,7 +109,8 @@ def _covers(entry: str, origin: HttpOrigin) -> bool:
         if int(match[2]) != origin.port:
             return False
         entry = match[1]
-    entry, host = entry.strip("[]").lower(), origin.host.lower().rstrip(".")
+    entry = entry.strip("[]").lower()
+    host = origin.host.lower().rstrip(".")
     if (address := _parse_number(host)) is not None:
         try:
             return address in ipaddress.ip_network(entry, strict=False)

@@ -34,7 +34,8 @@ class HttpRequestWriter:
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         parts = urlsplit(url)
-        self.origin, self._path = read_origin(parts), _read_path(parts)
+        self.origin = read_origin(parts)
+        self._path = _read_path(parts)
         self.url = url
         host = self.origin.host
         address = f"[{host.partition('%')[0]}]" if ":" in host else host
@@ -81,7 +82,9 @@ class HttpRequestWriter:
         except ValueError:
             return None
         redirected = copy(self)
-        redirected.url, redirected._path, redirected._heads = url, _read_path(parts), {}
+        redirected.url = url
+        redirected._path = _read_path(parts)
+        redirected._heads = {}
         return redirected
 
     def _head(self, method: str, names: Iterable[str]) -> bytes:

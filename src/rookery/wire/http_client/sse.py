@@ -56,7 +56,8 @@ class SseParser:
 
     def _line(self, line: bytes) -> ServerSentEvent | None:
         if self._first:
-            line, self._first = line.removeprefix(_BOM), False
+            line = line.removeprefix(_BOM)
+            self._first = False
         if not line:
             return self._dispatch()
         if line.startswith(b"data: "):  # the common case
@@ -77,8 +78,11 @@ class SseParser:
         return None
 
     def _dispatch(self) -> ServerSentEvent | None:
-        type_, data = self._type, self._data
-        self._type, self._data, self._size = "", [], 0
+        type_ = self._type
+        data = self._data
+        self._type = ""
+        self._data = []
+        self._size = 0
         # Set only now: an event that breaks off must be sent again.
         self.last_id = self._id
         if not data:

@@ -94,7 +94,8 @@ def find_header_parameters(schema: Any) -> Iterator[HeaderParameter]:
             continue
         node = cast(dict[str, Any], subschema)
         if "x-mcp-header" in node:
-            name, kind = node["x-mcp-header"], node.get("type")
+            name = node["x-mcp-header"]
+            kind = node.get("type")
             if not path:
                 raise ValueError("x-mcp-header is only allowed on a property at a fixed path")
             if not isinstance(name, str) or not _TOKEN.fullmatch(name):

@@ -45,7 +45,9 @@ class WireError(Exception):
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
-        self.code, self.message, self.data = code, message, data
+        self.code = code
+        self.message = message
+        self.data = data
 
     def encode(self, id_: RequestId | None) -> bytes:
         """Return the error response as bytes."""
@@ -166,7 +168,8 @@ def _check_depth(data: bytes) -> None:
     """Raise WireError for data nested so deep that the parser of a server may not survive it."""
     if b"\\" in data:
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    depth, quoted = 0, False
+    depth = 0
+    quoted = False
     for start in range(0, len(data), _DEPTH_SLICE_BYTES):
         steps = data[start : start + _DEPTH_SLICE_BYTES].translate(_BRACKET_STEPS, _NEITHER_BRACKET_NOR_QUOTE)
         # Two quotes in a row are a string without brackets, or the end of one string and the beginning of the next.
@@ -190,7 +193,8 @@ def _make_message(envelope: _Envelope) -> Message:
         if envelope.id is not None:
             return Request(envelope.id, envelope.method, envelope.params)
         raise WireError(INVALID_REQUEST, "the id of a request must be a string or an integer")
-    has_result, has_error = bool(bytes(envelope.result)), bool(bytes(envelope.error))
+    has_result = bool(bytes(envelope.result))
+    has_error = bool(bytes(envelope.error))
     if has_result == has_error or not isinstance(envelope.id, int | str):
         raise WireError(INVALID_REQUEST, "neither a request, nor a notification, nor a response")
     return Response(envelope.id, envelope.result, envelope.error if has_error else None)

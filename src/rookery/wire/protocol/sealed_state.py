@@ -40,7 +40,8 @@ class Seal:
         """Return the answers in a signed state. Raise WireError if it is changed, expired or for another call."""
         try:
             data = base64.urlsafe_b64decode(text.encode())
-            signature, state = data[:32], data[32:]
+            signature = data[:32]
+            state = data[32:]
             # Base64 decoding ignores unknown characters, so many texts decode to the same bytes. Only one of them was
             # issued.
             canonical = hmac.compare_digest(base64.urlsafe_b64encode(data), text.encode())

@@ -67,7 +67,8 @@ class Endpoint:
         provider = self.service.provider
         if not isinstance(route, StreamableHttp) or not isinstance(provider, FastRouteProvider):
             return None
-        head, owner = RequestHead.from_headers(scope["headers"]), scope["state"]["principal"].name
+        head = RequestHead.from_headers(scope["headers"])
+        owner = scope["state"]["principal"].name
         return FastPathMatcher(
             lambda fast_call: partial(route, fast_call=fast_call), self.service, provider, head, owner, is_valid
         )

@@ -252,7 +252,8 @@ class FastPathMatcher:
             message = _decode_call(body)
         except (WireError, msgspec.DecodeError, RecursionError):
             return False
-        session, level = None, None
+        session = None
+        level = None
         if self._session is not None:
             session = service.sessions.find(self._session, self._owner)
             if session is None or message.id in session.calls:
@@ -297,7 +298,8 @@ class FastPathMatcher:
         (request,) = decode_messages(body)
         if not isinstance(request, Request) or not self._has_clear_era(request):
             return None
-        service, envelope = self._service, None
+        service = self._service
+        envelope = None
         if session is not None:
             call = service.handshake_call(session, request, _send_nothing, conversation=self._conversation)
         else:

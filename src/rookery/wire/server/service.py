@@ -225,11 +225,13 @@ class Service:
             received = self._record_request(request, call.params) if fast_call is None else fast_call.received
             response, code = await answer_call(self.provider, call, fast_call)
         except WireError as error:
-            response, code = error.encode(request.id), error.code
+            response = error.encode(request.id)
+            code = error.code
             self.record(request, response, code)
         except asyncio.CancelledError:
             error = self._make_cancelled_error(task, is_lost())
-            response, code = error.encode(request.id), error.code
+            response = error.encode(request.id)
+            code = error.code
         finally:
             session.calls.pop(request.id, None)
         if received is not None and self.traffic is not None:
@@ -275,7 +277,8 @@ class Service:
             if fast_call is None:
                 envelope, params = stateless.classify_request(request, head, self.provider, self.declarations)
             else:
-                envelope, params = fast_call.envelope, decode_object(request.params)
+                envelope = fast_call.envelope
+                params = decode_object(request.params)
             client_key = (owner, envelope.client_info) if head is not None else None
             if self.traffic is not None and client_key is not None:
                 self.traffic.record_client(client_key)
@@ -289,11 +292,13 @@ class Service:
             received = self._record_request(request, params) if fast_call is None else fast_call.received
             response, code = await answer_call(self.provider, call, fast_call)
         except WireError as error:
-            response, code = error.encode(request.id), error.code
+            response = error.encode(request.id)
+            code = error.code
             self.record(request, response, code)
         except asyncio.CancelledError:
             error = self._make_cancelled_error(task, is_lost())
-            response, code = error.encode(request.id), error.code
+            response = error.encode(request.id)
+            code = error.code
         finally:
             self.calls.discard(task)
         if received is not None and self.traffic is not None:

@@ -202,7 +202,8 @@ class StreamableHttp:
             await http.refuse(409, WireError(INVALID_REQUEST, "this session has an open stream already"))
             return
         else:
-            stream, position = session.open_notification_stream(), 0
+            stream = session.open_notification_stream()
+            position = 0
         http.add_lost_callback(get_current_task().cancel)
         with stream.count_reader():
             await http.start_stream()

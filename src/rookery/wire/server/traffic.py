@@ -101,16 +101,21 @@ class Traffic:
     ) -> None:
         self.on_changed = on_changed
         self._server = server
-        self._now, self._wall = clock.monotonic, clock.wall
+        self._now = clock.monotonic
+        self._wall = clock.wall
         self._seen: dict[ClientKey, float] = {} if shared is None else shared._seen
         self.log = MessageLog() if shared is None else shared.log
         self._append = self.log.append
 
     def record_request(self, request: Request, params: Params) -> ReceivedMessage:
         """Record a call. Every call passes here and through `record_response`, so both have to be very cheap."""
-        id_, method, name, tool = request.id, request.method, params.get("name"), None
+        id_ = request.id
+        method = request.method
+        name = params.get("name")
+        tool = None
         if type(id_) is not int or len(method) > _LONGEST_TEXT:
-            id_, method = _shorten_id(id_), method[:_LONGEST_TEXT]
+            id_ = _shorten_id(id_)
+            method = method[:_LONGEST_TEXT]
         if name is not None and len(name) < _LONGEST_TEXT:
             # Copied: a slice of a message would keep the whole message alive.
             try:  # noqa: SIM105 - a context manager costs more than all the rest
@@ -160,7 +165,8 @@ def _make_line(message: ReceivedMessage | SentAnswer, offset: float) -> TrafficL
         tool = _get_tool_name(method, tool)
         return TrafficLine(round(at + offset, 6), "in", method, tool, id_, size, server=server)
     at, (started, method, tool, id_, _, server), size, code = message
-    ms, tool = round((at - started) * 1000, 3), _get_tool_name(method, tool)
+    ms = round((at - started) * 1000, 3)
+    tool = _get_tool_name(method, tool)
     return TrafficLine(round(at + offset, 6), "out", "answer", tool, id_, size, code or None, ms, server)
 
 

@@ -58,7 +58,8 @@ def list_unfinished(state: Path, project: Project) -> list[CreationPlan]:
 
 def is_in_progress(state: Path, project: Project, name: str) -> bool:
     """Return whether a workspace of this name is being created or deleted."""
-    folder, file = project_state_folder(state, project), f"{encode_folder_name(name)}.json"
+    folder = project_state_folder(state, project)
+    file = f"{encode_folder_name(name)}.json"
     return any((folder / kind / file).exists() for kind in ("creating", "deleting"))
 
 

@@ -204,9 +204,15 @@ class CreationService:
         self._family_limits = family_limits
         # Returns whether an agent runs in a workspace or is about to start.
         self.has_agent: Callable[[Workspace], bool] = lambda workspace: False
-        self._state, self._git, self._events, self._projects = state, git, events, projects
-        self._locks, self._preparations = locks, preparations
-        self._approved, self._lifecycle, self._path_template = is_approved, lifecycle, path_template
+        self._state = state
+        self._git = git
+        self._events = events
+        self._projects = projects
+        self._locks = locks
+        self._preparations = preparations
+        self._approved = is_approved
+        self._lifecycle = lifecycle
+        self._path_template = path_template
         self._tasks = TaskSet("creations")
 
     async def create(

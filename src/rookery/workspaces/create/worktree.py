@@ -36,7 +36,8 @@ _NO_OLD_VALUE = ""
 
 async def create_worktree(git: Git, state: Path, project: Project, creation: CreationPlan) -> Path:
     """Create the planned worktree and return its own git folder. If that fails, undo everything."""
-    checkout, path = Path(project.path), Path(creation.path)
+    checkout = Path(project.path)
+    path = Path(creation.path)
     journal.write_creation(state, project, creation)
     await fault_point("create.begun")
     is_registered = False
@@ -90,7 +91,8 @@ async def undo_creation(git: Git, state: Path, project: Project, creation: Creat
 
     Anything that was not certainly created by Rookery is kept, and no file is deleted that git did not write.
     """
-    checkout, path = Path(project.path), Path(creation.path)
+    checkout = Path(project.path)
+    path = Path(creation.path)
     worktrees = await list_worktrees(git, checkout)
     worktree = next((entry for entry in worktrees if entry.path == path), None)
     if worktree is not None and (made or worktree.locked == GIT_INITIALIZING_LOCK):

@@ -44,7 +44,8 @@ async def examine_workspace(
 
     A workspace whose folder is missing has no changes. `roots` are the folders of all projects.
     """
-    checkout, path = Path(located.workspace.project.path), located.workspace.path
+    checkout = Path(located.workspace.project.path)
+    path = located.workspace.path
     exists = located.workspace.state != "missing"
     worktrees, changes, config, base_commit = await asyncio.gather(
         list_worktrees(git, checkout),

@@ -127,7 +127,8 @@ def _compare(source: Path, to: Path) -> None:
 
 def _is_same_file(path: Path, target: Path) -> bool:
     try:
-        source_status, target_status = path.lstat(), target.lstat()
+        source_status = path.lstat()
+        target_status = target.lstat()
     except FileNotFoundError:
         return False
     return (source_status.st_mode, source_status.st_size, source_status.st_mtime_ns) == (

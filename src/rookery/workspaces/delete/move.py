@@ -118,7 +118,9 @@ class TrashMover:
     """Moves worktrees to the trash. The caller holds the lock of the repository."""
 
     def __init__(self, git: Git, trash: Trash, intents: IntentJournal[DeletionIntent]) -> None:
-        self._git, self._trash, self._intents = git, trash, intents
+        self._git = git
+        self._trash = trash
+        self._intents = intents
 
     def is_moved(self, entry: TrashEntry) -> bool:
         """Return whether the folder or the git folder is in the trash. From then on a deletion can only continue."""
@@ -126,7 +128,9 @@ class TrashMover:
 
     async def run(self, intent: DeletionIntent, on_step: Callable[[str], None]) -> None:
         """Carry out a deletion, or continue an interrupted one. `on_step` is called with the name of each step."""
-        entry, path, own = intent.trashed, Path(intent.trashed.path), Path(intent.trashed.own)
+        entry = intent.trashed
+        path = Path(intent.trashed.path)
+        own = Path(intent.trashed.own)
         on_step("keep")
         if not self.is_moved(entry):
             await self._preserve(entry, own)
@@ -173,7 +177,8 @@ class TrashMover:
 
         A branch that has moved since is kept.
         """
-        checkout, ref = Path(entry.project.path), f"refs/heads/{branch}"
+        checkout = Path(entry.project.path)
+        ref = f"refs/heads/{branch}"
         # The pattern also matches refs below it. The last field is the worktree that has the branch checked out: empty
         # if the branch can be deleted.
         format_option = "--format=%(objectname) %(refname) %(worktreepath)"

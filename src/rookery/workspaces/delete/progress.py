@@ -21,7 +21,8 @@ class Progress:
         self.entry = entry
         self.error: RookeryError | None = None
         self.occupants: Sequence[FolderProcess] = ()
-        self._events, self._operation = events, operation
+        self._events = events
+        self._operation = operation
         self._done: list[str] = []
         self._step: str | None = None
 

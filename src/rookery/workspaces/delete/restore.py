@@ -25,7 +25,11 @@ class RestoreService:
     """Restores workspaces from the trash, one at a time per repository."""
 
     def __init__(self, state: Path, git: Git, locks: RepositoryLocks, events: Bus, trash: Trash) -> None:
-        self._state, self._git, self._locks, self._events, self._trash = state, git, locks, events, trash
+        self._state = state
+        self._git = git
+        self._locks = locks
+        self._events = events
+        self._trash = trash
         self.intents = IntentJournal(state, RestoreIntent, "restoring")
 
     async def restore(self, entry: TrashEntry, to: Path | None = None) -> Progress:
@@ -108,7 +112,9 @@ class RestoreService:
 
     async def _run_steps(self, intent: RestoreIntent, progress: Progress) -> None:
         """Restore the branch, the git folder and the folder. Each step can be repeated after a crash."""
-        entry, path, own = intent.trashed, Path(intent.path), Path(intent.own)
+        entry = intent.trashed
+        path = Path(intent.path)
+        own = Path(intent.own)
         checkout = Path(entry.project.path)
         path.parent.mkdir(parents=True, exist_ok=True)
         progress.start_step("branch")

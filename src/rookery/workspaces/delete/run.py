@@ -53,8 +53,15 @@ class DeletionRunner:
         clock: Clock = SYSTEM_CLOCK,
         roots: ListRoots | None = None,
     ) -> None:
-        self._state, self._git, self._spawner, self._locks, self._events = state, git, spawner, locks, events
-        self._trash, self._stop, self._clock, self._roots = trash, stop, clock, roots
+        self._state = state
+        self._git = git
+        self._spawner = spawner
+        self._locks = locks
+        self._events = events
+        self._trash = trash
+        self._stop = stop
+        self._clock = clock
+        self._roots = roots
         self.intents = IntentJournal(state, DeletionIntent, "deleting")
         self._mover = TrashMover(git, trash, self.intents)
         self._tasks = TaskSet("deletions")
@@ -136,7 +143,8 @@ class DeletionRunner:
         self, intent: DeletionIntent, checked: tuple[LocatedWorkspace, float] | None, progress: Progress
     ) -> DeletionIntent:
         """Stop what Rookery runs in a workspace, list other processes, and repeat the check if it is too old."""
-        entry, path = intent.trashed, Path(intent.trashed.path)
+        entry = intent.trashed
+        path = Path(intent.trashed.path)
         if self._mover.is_moved(entry) or intent.copying:
             return intent
         located = checked[0] if checked is not None else await self._locate(entry)
@@ -166,7 +174,8 @@ class DeletionRunner:
 
     def _make_entry(self, check: DeletionCheck, keep_branch: bool, before: TrashEntry | None = None) -> TrashEntry:
         """Return the trash entry for a workspace; `before` is the entry that was recorded when the deletion started."""
-        workspace, changes = check.located.workspace, check.changes
+        workspace = check.located.workspace
+        changes = check.changes
         at = self._clock.wall() if before is None else before.at
         return TrashEntry(
             id=self._trash.new_id(workspace.name, at) if before is None else before.id,
@@ -226,7 +235,8 @@ class DeletionService:
         self.trash = Trash(state, git, locks, clock)
         self._deletions = DeletionRunner(state, git, spawner, locks, events, self.trash, stop, clock, roots)
         self._restores = RestoreService(state, git, locks, events, self.trash)
-        self._days, self._limit = days, limit
+        self._days = days
+        self._limit = limit
 
     async def resume(self) -> None:
         """Finish what an earlier daemon left unfinished.

@@ -112,7 +112,9 @@ class RunningTime:
     """
 
     def __init__(self, file: Path, clock: Clock, minimum: Callable[[], float]) -> None:
-        self._file, self._clock, self._minimum = file, clock, minimum
+        self._file = file
+        self._clock = clock
+        self._minimum = minimum
         self._last: _SavedTime | None = None
 
     def now(self) -> float:
@@ -145,7 +147,8 @@ class Trash:
 
     def __init__(self, state: Path, git: Git, locks: RepositoryLocks, clock: Clock = SYSTEM_CLOCK) -> None:
         self._folder = state / "trash"
-        self._git, self._locks = git, locks
+        self._git = git
+        self._locks = locks
         self._purging: set[str] = set()
         self._reported: set[Path] = set()
         self.time = RunningTime(
@@ -417,7 +420,9 @@ class IntentJournal(Generic[IntentType]):
     """The deletions or restores in progress, as files in the state folders of the projects."""
 
     def __init__(self, state: Path, kind: type[IntentType], folder: str) -> None:
-        self._projects, self._kind, self._folder = state / "projects", kind, folder
+        self._projects = state / "projects"
+        self._kind = kind
+        self._folder = folder
 
     def write(self, intent: IntentType) -> None:
         path = self._projects / intent.file

@@ -30,8 +30,11 @@ class LifecycleService:
         tokens: WorkspaceTokens,
         preparations: PreparationService,
     ) -> None:
-        self._projects, self._finder, self._lifecycle = projects, finder, lifecycle
-        self._tokens, self._preparations = tokens, preparations
+        self._projects = projects
+        self._finder = finder
+        self._lifecycle = lifecycle
+        self._tokens = tokens
+        self._preparations = preparations
         # Called with the path of a workspace that no longer exists.
         self.on_deleted: Callable[[Path], None] = lambda path: None
         lifecycle.deletion_watch.on_deleted = self._on_folder_deleted

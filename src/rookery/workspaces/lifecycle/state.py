@@ -104,7 +104,8 @@ class Lifecycle:
     def __init__(self, store: Store, events: Bus) -> None:
         self.hooks: list[LifecycleHook] = []
         self.deletion_watch = FolderDeletionWatch()
-        self._store, self._events = store, events
+        self._store = store
+        self._events = events
         self._open: dict[Path, int] = {}
         self._locks: defaultdict[Path, asyncio.Lock] = defaultdict(asyncio.Lock)
 

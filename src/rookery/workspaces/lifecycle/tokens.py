@@ -54,7 +54,8 @@ class WorkspaceTokens:
         async with self._changing:
             if not self.has_token(own):
                 await self._revoke(own)
-                created, token = read_creation_time(own), new_token()
+                created = read_creation_time(own)
+                token = new_token()
                 row = (str(own), created, token)
                 await self._store.write(lambda db: db.execute("INSERT INTO workspace_tokens VALUES (?, ?, ?)", row))
                 self._add(own, created, token)

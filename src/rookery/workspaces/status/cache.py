@@ -52,7 +52,8 @@ class WatchedFolders:
 
     def __init__(self, key: str, folders: tuple[Path, ...], flat: tuple[Path, ...]) -> None:
         self.key = key
-        self.folders, self.flat = folders, flat
+        self.folders = folders
+        self.flat = flat
         self.ignored = frozenset[str]()
         # `fresh`: unchanged since the last result. `covered`: all folders are watched.
         self.fresh = False
@@ -170,7 +171,9 @@ def _fingerprint(watched: WatchedFolders, watch: TreeWatch | None = None) -> Fol
 
     With a `watch`, each folder is watched before it is read, so that no change is missed.
     """
-    count, newest, total = 0, 0, 0
+    count = 0
+    newest = 0
+    total = 0
     for top, deep in [*((folder, True) for folder in watched.folders), *((folder, False) for folder in watched.flat)]:
         pending = [("", os.fspath(top))]
         while pending:
@@ -190,7 +193,9 @@ def _fingerprint(watched: WatchedFolders, watch: TreeWatch | None = None) -> Fol
             except OSError:
                 # The folder is gone or not readable: git cannot read it either.
                 stamps = [-1]
-            count, newest, total = count + len(stamps), max(newest, *stamps, 0), total + sum(stamps)
+            count += len(stamps)
+            newest = max(newest, *stamps, 0)
+            total += sum(stamps)
     return count, newest, total
 
 
@@ -333,7 +338,8 @@ class StatusCache:
         for (head, commit), merge in tried.items():
             branch = next(default for default in defaults if default.commit == commit)
             if merge.tree == branch.tree:
-                measured.outside[head], measured.containing[head] = 0, branch.name
+                measured.outside[head] = 0
+                measured.containing[head] = branch.name
 
     def forget(self, path: Path) -> None:
         """Stop watching a workspace that no longer exists."""
@@ -348,7 +354,8 @@ class StatusCache:
         """Read the changes of a worktree, and start to watch its folders."""
         path = watched.folders[0]
         async with self._process_slots:
-            watched.fresh, since = True, read_wall_time()
+            watched.fresh = True
+            since = read_wall_time()
             try:
                 changes = await read_changes(self._git, path)
             except BaseException:
@@ -379,14 +386,16 @@ class StatusCache:
             history = self._histories[str(project)] = RepositoryHistory({}, {}, {}, {})
         refs_changed = not await self._freshness.is_fresh(watched)
         if refs_changed:
-            watched.fresh, since = True, read_wall_time()
+            watched.fresh = True
+            since = read_wall_time()
             await self._freshness.cover(watched, (), since)
         if refs_changed or refresh:
             history.worktrees = await list_worktrees(self._git, project)
             history.heads = {
                 worktree.path: worktree.head for worktree in history.worktrees if worktree.head is not None
             }
-            history.outside, history.containing = {}, {}
+            history.outside = {}
+            history.containing = {}
         names = bases if refs_changed else bases - history.bases.keys()
         if refs_changed:
             history.bases = {}

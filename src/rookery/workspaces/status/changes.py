@@ -72,7 +72,8 @@ def parse_status(output: bytes) -> WorktreeChanges:
                 changes["staged"].append(path)
             if rest[1:2] != b".":
                 changes["changed"].append(path)
-    head, branch = headers.get(b"branch.oid", b""), headers.get(b"branch.head", b"")
+    head = headers.get(b"branch.oid", b"")
+    branch = headers.get(b"branch.head", b"")
     return WorktreeChanges(
         head=None if head in (b"", b"(initial)") else head.decode("ascii"),
         branch=None if branch in (b"", b"(detached)") else os.fsdecode(branch),

@@ -22,7 +22,8 @@ CommitPair = tuple[str, str]
 Distance = tuple[int, int]
 
 _MERGE_TIMEOUT_SECONDS = 120.0
-_LOCAL_PREFIX, _REMOTE_PREFIX = "refs/heads/", "refs/remotes/"
+_LOCAL_PREFIX = "refs/heads/"
+_REMOTE_PREFIX = "refs/remotes/"
 _BRANCH_FORMAT = "--format=%(objectname)%00%(tree)%00%(symref)%00%(refname)"
 
 
@@ -191,7 +192,8 @@ def count_unmerged(measured: RepositoryHistory, pair: CommitPair, base: BaseComm
 
 async def measure_pairs(git: Git, checkout: Path, measured: RepositoryHistory, pairs: set[CommitPair]) -> None:
     """Measure the pairs that are not known yet, and drop those that are no longer a current head and base."""
-    heads, bases = set(measured.heads.values()), {base.commit for base in measured.bases.values()}
+    heads = set(measured.heads.values())
+    bases = {base.commit for base in measured.bases.values()}
     kept = {
         pair: distance
         for pair, distance in measured.distances.items()

@@ -94,7 +94,8 @@ async def list_merged_workspaces(
 async def _find_workspace_merge(
     git: Git, located: LocatedWorkspace, base: str | None, branches: Sequence[Branch]
 ) -> MergedWork | None:
-    checkout, head = Path(located.workspace.project.path), located.worktree.head
+    checkout = Path(located.workspace.project.path)
+    head = located.worktree.head
     if base is None or head is None or located.worktree.locked is not None or not has_head_moved(located.git_folder):
         return None
     base_commit = await resolve_base(git, checkout, base)
