@@ -98,18 +98,18 @@ def test_the_status_has_the_shape_of_the_seed(doing: dict[str, SessionStatus], w
 
 
 @requirement("agent.status.values")
-def test_a_session_that_waits_for_a_permission_is_idle_and_wants_attention() -> None:
+def test_a_session_that_waits_for_a_permission_is_idle_and_asking() -> None:
     made = hear(book(session("a")), SessionStatusChanged("a", BUSY), AskOpened(permission("p", "a")))
     (found,) = made.sessions()
-    assert (found.state, found.wants_attention, [ask.text for ask in found.asks]) == ("asking", True, ["bash: rm x"])
+    assert (found.state, [ask.text for ask in found.asks]) == ("asking", ["bash: rm x"])
     assert told(made) == {"type": "idle", "counts": {"idle": 1, "busy": 0, "total": 1}}
 
     hear(made, AskAnswered("a", "p"))
-    assert (made.sessions()[0].state, made.sessions()[0].wants_attention) == ("busy", False)
+    assert (made.sessions()[0].state, made.sessions()[0].asks) == ("busy", ())
 
 
 @requirement("agent.status.values")
-def test_a_session_that_waits_for_a_question_wants_attention_until_all_are_answered() -> None:
+def test_a_session_asks_until_all_its_questions_are_answered() -> None:
     question = Question("q", "a", (QuestionItem("Which?"), QuestionItem("When?")))
     made = hear(
         book(session("a")), SessionStatusChanged("a", BUSY), AskOpened(question), AskOpened(permission("p", "a"))
@@ -218,7 +218,6 @@ def test_what_an_aborted_turn_asked_is_waited_for_no_more() -> None:
 def test_a_turn_that_was_cut_off_is_interrupted_until_another_runs() -> None:
     made = book(session("a"), session("b"), cut_off=frozenset({"a"}))
     assert states(made) == {"a": "interrupted", "b": "idle"}
-    assert [one.wants_attention for one in made.sessions()] == [True, False]
     assert told(made) == {"type": "idle", "counts": {"idle": 2, "busy": 0, "total": 2}}
     hear(made, SessionUpdated(session("a", title="renamed")))
     assert states(made) == {"a": "interrupted", "b": "idle"}

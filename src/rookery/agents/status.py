@@ -25,8 +25,6 @@ from rookery.workspaces.model import AgentStatus, Need, SessionCounts
 
 TurnState = Literal["idle", "busy", "retry", "asking", "interrupted"]
 _BUSY_STATES: tuple[TurnState, ...] = ("busy", "retry")
-_ATTENTION_STATES: tuple[TurnState, ...] = ("asking", "interrupted")
-
 _RUNNING_STATES = ("busy", "retry", "asking")
 _MAX_NAMED = 3
 # This many of the newest messages are read: queued prompts come after the message that was cut off.
@@ -57,10 +55,6 @@ class SessionState(msgspec.Struct, frozen=True):
     detail: str = ""
     updated: float = 0
     failure: TurnFailure | None = None
-
-    @property
-    def wants_attention(self) -> bool:
-        return self.state in _ATTENTION_STATES
 
 
 @dataclass(frozen=True)

@@ -59,10 +59,6 @@ class FileKind:
     encoding: str | None = None
 
     @property
-    def is_image(self) -> bool:
-        return self.media_type.startswith("image/")
-
-    @property
     def is_wide(self) -> bool:
         """Whether a line end is more than one byte."""
         return self.encoding in ("utf-16", "utf-32")

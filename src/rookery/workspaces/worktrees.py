@@ -30,7 +30,7 @@ _DEFAULT_BRANCHES = ("main", "master")
 
 
 class Worktree(msgspec.Struct, frozen=True):
-    """A record of `git worktree list`. A lock or a prunable mark without a reason is the empty string."""
+    """A record of `git worktree list`. A lock without a reason is the empty string."""
 
     path: Path
     head: str | None = None
@@ -39,7 +39,6 @@ class Worktree(msgspec.Struct, frozen=True):
     bare: bool = False
     detached: bool = False
     locked: str | None = None
-    prunable: str | None = None
 
 
 async def list_worktrees(git: Git, checkout: Path) -> list[Worktree]:
@@ -70,7 +69,6 @@ def parse_worktrees(listed: bytes) -> Iterator[Worktree]:
             bare="bare" in fields,
             detached="detached" in fields,
             locked=fields.get("locked"),
-            prunable=fields.get("prunable"),
         )
 
 

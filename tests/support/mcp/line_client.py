@@ -67,13 +67,6 @@ class LineClient:
         self.send(*messages)
         return await self.next()
 
-    async def answer_to(self, id_: int | str) -> Any:
-        """Return the response to one request; messages before it are recorded too."""
-        while True:
-            found = await self.next()
-            if found.get("id") == id_ and "method" not in found:
-                return found
-
     def hang_up(self) -> None:
         self.reader.feed_eof()
 

@@ -18,7 +18,7 @@ from rookery.wire.server.endpoint import Endpoint
 from rookery.wire.server.service import Service
 from rookery.wire.server.websocket import WebSocketServer
 from tests.conformance.busy import Busy
-from tests.conformance.fixture import Result, text
+from tests.conformance.fixture import Result
 from tests.support.http.listener import Client, RunningListener, request, start_listener, within_limit
 from tests.support.mcp.line_client import enveloped, hello, message
 from tests.support.requirements import requirement
@@ -214,7 +214,6 @@ class Flood(Busy):
                 await report_log(call, "info", "x" * 100_000)
         finally:
             self.ended.set()
-        return text("never")
 
 
 @requirement("wire.http.lost-client")
