@@ -269,6 +269,16 @@ def test_the_glossary_defines_the_words_of_mcp_and_our_own() -> None:
     assert defined >= {"MCP", "MCP server", "MCP host"} | OWN_WORDS
 
 
+def test_the_glossary_defines_only_words_that_are_used() -> None:
+    sources = [*(ROOT / "src").rglob("*.py"), *(page for page in PAGES if page.name != "GLOSSARY.md")]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in sources).lower()
+    rows = [row for row in text_of("GLOSSARY.md").splitlines() if row.startswith("| **") and "°" not in row]
+    words = {word.lower() for row in rows for word in re.findall(r"\*\*(.+?)\*\*", row)}
+    assert len(words) > 90
+    unused = [word for word in words if not re.search(rf"\b{re.escape(word)}", text)]
+    assert not unused
+
+
 def answers() -> Iterator[tuple[str, str]]:
     """Where the source has texts of errors and of tools, and these texts."""
     makers = {*ERRORS, "Tool", "Resource", "Prompt", "PromptArgument", "Meta"}
