@@ -51,7 +51,7 @@ def permission(id_: str, of: str) -> Permission:
     return Permission(id_, of, "bash", ("rm x",))
 
 
-def book(
+def make_tracker(
     *sessions: Session,
     doing: Mapping[str, SessionStatus] | None = None,
     asks: tuple[Ask, ...] = (),
@@ -62,7 +62,7 @@ def book(
     return made
 
 
-def hear(made: StatusTracker, *events: AgentEvent) -> StatusTracker:
+def apply_events(made: StatusTracker, *events: AgentEvent) -> StatusTracker:
     for event in events:
         made.apply(event)
     return made
@@ -92,38 +92,41 @@ def told(made: StatusTracker) -> object:
     ],
 )
 def test_the_status_has_the_shape_of_the_seed(doing: dict[str, SessionStatus], wanted: object) -> None:
-    made = book(*(session(id_) for id_ in doing))
-    hear(made, *(SessionStatusChanged(id_, one) for id_, one in doing.items()))
+    made = make_tracker(*(session(id_) for id_ in doing))
+    apply_events(made, *(SessionStatusChanged(id_, one) for id_, one in doing.items()))
     assert told(made) == wanted
 
 
 @requirement("agent.status.values")
 def test_a_session_that_waits_for_a_permission_is_idle_and_asking() -> None:
-    made = hear(book(session("a")), SessionStatusChanged("a", BUSY), AskOpened(permission("p", "a")))
+    made = apply_events(make_tracker(session("a")), SessionStatusChanged("a", BUSY), AskOpened(permission("p", "a")))
     (found,) = made.sessions()
     assert (found.state, [ask.text for ask in found.asks]) == ("asking", ["bash: rm x"])
     assert told(made) == {"type": "idle", "counts": {"idle": 1, "busy": 0, "total": 1}}
 
-    hear(made, AskAnswered("a", "p"))
+    apply_events(made, AskAnswered("a", "p"))
     assert (made.sessions()[0].state, made.sessions()[0].asks) == ("busy", ())
 
 
 @requirement("agent.status.values")
 def test_a_session_asks_until_all_its_questions_are_answered() -> None:
     question = Question("q", "a", (QuestionItem("Which?"), QuestionItem("When?")))
-    made = hear(
-        book(session("a")), SessionStatusChanged("a", BUSY), AskOpened(question), AskOpened(permission("p", "a"))
+    made = apply_events(
+        make_tracker(session("a")),
+        SessionStatusChanged("a", BUSY),
+        AskOpened(question),
+        AskOpened(permission("p", "a")),
     )
     assert [(ask.kind, ask.text) for ask in made.sessions()[0].asks] == [
         ("permission", "bash: rm x"),
         ("question", "Which? / When?"),
     ]
-    assert states(hear(made, AskAnswered("a", "p"))) == {"a": "asking"}
-    assert states(hear(made, AskAnswered("a", "q"))) == {"a": "busy"}
+    assert states(apply_events(made, AskAnswered("a", "p"))) == {"a": "asking"}
+    assert states(apply_events(made, AskAnswered("a", "q"))) == {"a": "busy"}
 
 
 def test_a_model_that_is_asked_again_is_told_with_its_reason() -> None:
-    made = hear(book(session("a")), SessionStatusChanged("a", RETRY))
+    made = apply_events(make_tracker(session("a")), SessionStatusChanged("a", RETRY))
     assert made.sessions() == (SessionState("a", "about a", "retry", detail="overloaded"),)
 
 
@@ -131,21 +134,21 @@ def test_a_model_that_is_asked_again_is_told_with_its_reason() -> None:
 
 
 def test_children_do_not_count_and_what_they_ask_keeps_their_root_waiting() -> None:
-    made = book(session("root"), session("child", "root"), session("grandchild", "child"), session("other"))
+    made = make_tracker(session("root"), session("child", "root"), session("grandchild", "child"), session("other"))
     busy = [SessionStatusChanged(id_, BUSY) for id_ in ("root", "child", "grandchild")]
-    hear(made, *busy)
+    apply_events(made, *busy)
     assert states(made) == {"root": "busy", "other": "idle"}
-    hear(made, AskOpened(permission("p", "grandchild")))
+    apply_events(made, AskOpened(permission("p", "grandchild")))
     assert states(made) == {"root": "asking", "other": "idle"}
-    hear(made, SessionStatusChanged("grandchild", IDLE))
+    apply_events(made, SessionStatusChanged("grandchild", IDLE))
     assert states(made) == {"root": "busy", "other": "idle"}
 
 
 def test_sessions_of_other_folders_and_archived_ones_do_not_count() -> None:
     archived = session("archived", time=SessionTimes(archived=1))
-    made = book(session("a"), session("b", directory="/elsewhere"), archived)
+    made = make_tracker(session("a"), session("b", directory="/elsewhere"), archived)
     assert states(made) == {"a": "idle"}
-    hear(
+    apply_events(
         made,
         SessionUpdated(session("c", directory="/elsewhere")),
         SessionUpdated(session("a", time=SessionTimes(archived=1))),
@@ -154,38 +157,40 @@ def test_sessions_of_other_folders_and_archived_ones_do_not_count() -> None:
 
 
 def test_a_session_that_is_made_counts_and_one_that_is_deleted_does_not() -> None:
-    made = hear(book(), SessionUpdated(session("a")), SessionStatusChanged("a", BUSY), AskOpened(permission("p", "a")))
+    made = apply_events(
+        make_tracker(), SessionUpdated(session("a")), SessionStatusChanged("a", BUSY), AskOpened(permission("p", "a"))
+    )
     assert states(made) == {"a": "asking"}
-    assert states(hear(made, SessionDeleted("a"))) == {}
-    assert states(hear(made, SessionUpdated(session("a")))) == {"a": "idle"}
+    assert states(apply_events(made, SessionDeleted("a"))) == {}
+    assert states(apply_events(made, SessionUpdated(session("a")))) == {"a": "idle"}
 
 
 def test_events_of_sessions_that_nobody_knows_change_nothing() -> None:
-    made = hear(
-        book(session("a")),
+    made = apply_events(
+        make_tracker(session("a")),
         SessionStatusChanged("x", BUSY),
         AskOpened(permission("p", "x")),
         TurnFailed("x", TurnError()),
     )
-    assert states(hear(made, SessionStatusChanged("x", IDLE), SessionDeleted("y"), AskAnswered("x", "q"))) == {
+    assert states(apply_events(made, SessionStatusChanged("x", IDLE), SessionDeleted("y"), AskAnswered("x", "q"))) == {
         "a": "idle"
     }
 
 
 def test_sessions_that_are_each_other_s_parents_make_no_endless_search() -> None:
-    made = book(session("a", "b"), session("b", "a"), doing={"a": BUSY}, asks=(permission("p", "a"),))
+    made = make_tracker(session("a", "b"), session("b", "a"), doing={"a": BUSY}, asks=(permission("p", "a"),))
     assert states(made) == {}
 
 
 def test_the_session_that_was_used_last_comes_first() -> None:
-    made = book(session("old", time=SessionTimes(updated=1)), session("new", time=SessionTimes(updated=2)))
-    hear(made, SessionUpdated(session("newest", time=SessionTimes(updated=3))))
+    made = make_tracker(session("old", time=SessionTimes(updated=1)), session("new", time=SessionTimes(updated=2)))
+    apply_events(made, SessionUpdated(session("newest", time=SessionTimes(updated=3))))
     assert list(states(made)) == ["newest", "new", "old"]
 
 
 def test_a_root_was_used_when_a_child_of_it_was() -> None:
-    made = book(session("a", time=SessionTimes(updated=1)))
-    hear(made, SessionUpdated(session("b", "a", time=SessionTimes(updated=3))))
+    made = make_tracker(session("a", time=SessionTimes(updated=1)))
+    apply_events(made, SessionUpdated(session("b", "a", time=SessionTimes(updated=3))))
     assert made.last_used() == {"a": 3}
 
 
@@ -203,36 +208,36 @@ def test_an_ask_of_the_gateway_outlives_a_snapshot_and_not_its_turn() -> None:
 
 
 def test_what_an_aborted_turn_asked_is_waited_for_no_more() -> None:
-    made = hear(
-        book(session("a")),
+    made = apply_events(
+        make_tracker(session("a")),
         SessionStatusChanged("a", BUSY),
         AskOpened(permission("p", "a")),
         SessionStatusChanged("a", IDLE),
     )
     assert states(made) == {"a": "idle"}
-    assert states(hear(made, SessionStatusChanged("a", BUSY))) == {"a": "busy"}
-    assert states(book(session("a"), asks=(permission("p", "a"),))) == {"a": "idle"}
+    assert states(apply_events(made, SessionStatusChanged("a", BUSY))) == {"a": "busy"}
+    assert states(make_tracker(session("a"), asks=(permission("p", "a"),))) == {"a": "idle"}
 
 
 @requirement("agent.crash.interrupted")
 def test_a_turn_that_was_cut_off_is_interrupted_until_another_runs() -> None:
-    made = book(session("a"), session("b"), cut_off=frozenset({"a"}))
+    made = make_tracker(session("a"), session("b"), cut_off=frozenset({"a"}))
     assert states(made) == {"a": "interrupted", "b": "idle"}
     assert told(made) == {"type": "idle", "counts": {"idle": 2, "busy": 0, "total": 2}}
-    hear(made, SessionUpdated(session("a", title="renamed")))
+    apply_events(made, SessionUpdated(session("a", title="renamed")))
     assert states(made) == {"a": "interrupted", "b": "idle"}
-    assert states(hear(made, SessionStatusChanged("a", BUSY))) == {"a": "busy", "b": "idle"}
-    assert states(hear(made, SessionStatusChanged("a", IDLE))) == {"a": "idle", "b": "idle"}
+    assert states(apply_events(made, SessionStatusChanged("a", BUSY))) == {"a": "busy", "b": "idle"}
+    assert states(apply_events(made, SessionStatusChanged("a", IDLE))) == {"a": "idle", "b": "idle"}
 
 
 def test_what_is_said_of_a_session_after_its_turn_does_not_make_it_busy() -> None:
-    made = hear(
-        book(session("a")),
+    made = apply_events(
+        make_tracker(session("a")),
         SessionStatusChanged("a", BUSY),
         SessionStatusChanged("a", IDLE),
         SessionUpdated(session("a")),
     )
-    assert states(hear(made, TurnFailed("a", TurnError("APIError")), AskAnswered("a", "p"))) == {"a": "idle"}
+    assert states(apply_events(made, TurnFailed("a", TurnError("APIError")), AskAnswered("a", "p"))) == {"a": "idle"}
 
 
 # ---- any order
@@ -299,7 +304,7 @@ def test_f02_a_snapshot_tells_the_same_whatever_was_heard_before(
         other.do(*deed)
     for deed in after:
         world.do(*deed)
-    made, fresh = hear(StatusTracker(HERE), *other.said), StatusTracker(HERE)
+    made, fresh = apply_events(StatusTracker(HERE), *other.said), StatusTracker(HERE)
     for one in (made, fresh):
         one.load_snapshot(world.snapshot())
     assert made.sessions() == fresh.sessions()
@@ -323,7 +328,7 @@ def test_f02_events_that_came_while_a_snapshot_was_read_lead_to_how_it_is_in_the
         world.do(*deed)
     made = StatusTracker(HERE)
     made.load_snapshot(snapshot)
-    hear(made, *world.said[subscribed:])
+    apply_events(made, *world.said[subscribed:])
     true = StatusTracker(HERE)
     true.load_snapshot(world.snapshot())
     assert made.sessions() == true.sessions()

@@ -8,7 +8,7 @@ from tests.support.gateway.fastpath import FastCallCounts, count_fast_calls
 
 
 @pytest.fixture
-def lane() -> Generator[FastCallCounts]:
+def fast_calls() -> Generator[FastCallCounts]:
     """Tells which calls were served without a task."""
     with count_fast_calls() as made:
         yield made

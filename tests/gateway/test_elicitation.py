@@ -305,16 +305,16 @@ async def test_a_prompt_and_a_resource_may_ask_too() -> None:
             assert json.dumps(found).count("one+note://a") == (1 if method == "resources/read" else 0)
 
 
-async def test_a_call_that_was_begun_without_a_task_is_asked_in_rounds_too(lane: FastCallCounts) -> None:
+async def test_a_call_that_was_begun_without_a_task_is_asked_in_rounds_too(fast_calls: FastCallCounts) -> None:
     async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         repeat, server = await open_holding_caller(gateway, MODERN)
-        lane.clear()
+        fast_calls.clear()
         request = await repeat.held(server)
         ask(server)
         first = await repeat.answer()
-        assert lane.count() == (1, 1)
+        assert fast_calls.count() == (1, 1)
         coming = asyncio.create_task(repeat.call(**next_round(first)))
         assert (await server.hears(None))["result"] == ADA
         server.answer(request, text("done"))
         assert words(await coming) == "done"
-        await check_still_fast(gateway, repeat, server, lane)
+        await check_still_fast(gateway, repeat, server, fast_calls)

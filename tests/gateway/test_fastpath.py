@@ -24,7 +24,7 @@ BOTH = pytest.mark.parametrize("era", ERAS)
 @BOTH
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_calls_that_are_alike_are_answered_without_a_task_as_all_others_are(
-    lane: FastCallCounts, era: str, server_era: str
+    fast_calls: FastCallCounts, era: str, server_era: str
 ) -> None:
     given: dict[str, Any] = {
         "z": 1,
@@ -35,11 +35,11 @@ async def test_calls_that_are_alike_are_answered_without_a_task_as_all_others_ar
     async with start_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(era=server_era))}) as gateway:
         repeat = await open_repeat_caller(gateway, era)
         usual = await repeat.caller.call("one__echo", given, id_=7)
-        assert lane.count() == (0, 0)
+        assert fast_calls.count() == (0, 0)
         count = CALLS.value("one", "answered")
         assert await repeat.call(given, id=7) == usual
         assert await repeat.call(given, id="seven") == {**usual, "id": "seven"}
-        assert lane.count() == (2, 0)
+        assert fast_calls.count() == (2, 0)
         assert CALLS.value("one", "answered") == count + 2
         server = gateway.scripted.of("one")[0]
         ordinary, brief, _ = [json.loads(line)["params"] for line in server.lines if '"z"' in line]
@@ -50,7 +50,7 @@ async def test_calls_that_are_alike_are_answered_without_a_task_as_all_others_ar
 
 
 async def test_numbers_and_member_order_are_preserved_and_line_breaks_are_accepted(
-    lane: FastCallCounts,
+    fast_calls: FastCallCounts,
 ) -> None:
     async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         repeat = await open_repeat_caller(gateway)
@@ -59,16 +59,16 @@ async def test_numbers_and_member_order_are_preserved_and_line_breaks_are_accept
             "id":5,\t"method":"tools/call", "jsonrpc":"2.0"}"""
         await repeat.client.send(repeat.framed(body))
         assert (await repeat.answer())["id"] == 5
-        assert lane.count() == (1, 0)
+        assert fast_calls.count() == (1, 0)
         line = gateway.scripted.of("one")[0].lines[-1]
         assert "1.500" in line and '"big":123456789012345678901234567890' in line
 
 
 @BOTH
-async def test_many_clients_at_once_each_get_their_own_answers(lane: FastCallCounts, era: str) -> None:
+async def test_many_clients_at_once_each_get_their_own_answers(fast_calls: FastCallCounts, era: str) -> None:
     async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         repeats = [await open_repeat_caller(gateway, era) for _ in range(8)]
-        lane.clear()
+        fast_calls.clear()
 
         async def calls(repeat: RepeatCaller, who: int) -> None:
             for number in range(10):
@@ -76,10 +76,10 @@ async def test_many_clients_at_once_each_get_their_own_answers(lane: FastCallCou
                 assert told(said)["arguments"] == {"who": who, "number": number}
 
         await within_limit(asyncio.gather(*(calls(repeat, who) for who, repeat in enumerate(repeats))))
-        assert lane.count() == (80, 0)
+        assert fast_calls.count() == (80, 0)
 
 
-async def test_what_follows_on_the_same_connection_waits_for_its_turn(lane: FastCallCounts) -> None:
+async def test_what_follows_on_the_same_connection_waits_for_its_turn(fast_calls: FastCallCounts) -> None:
     async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         repeat, server = await open_holding_caller(gateway)
         first = await repeat.held(server)
@@ -90,19 +90,19 @@ async def test_what_follows_on_the_same_connection_waits_for_its_turn(lane: Fast
         for number, id_ in ((4, "second"), (5, "third")):
             server.answer(await server.called("hold", number), text(id_))
             assert (await repeat.answer())["id"] == id_
-        assert lane.count()[0] >= 1 and not lane.tasks
+        assert fast_calls.count()[0] >= 1 and not fast_calls.tasks
 
 
 @BOTH
-async def test_the_traffic_of_a_workspace_has_them_as_all_others(lane: FastCallCounts, era: str) -> None:
+async def test_the_traffic_of_a_workspace_has_them_as_all_others(fast_calls: FastCallCounts, era: str) -> None:
     folder = checkout()
     async with start_gateway(lambda scripted: scripted.servers("one"), folder) as gateway:
         repeat = await open_repeat_caller(gateway, era, view_of(folder))
         await repeat.call({"x": 1})
-        assert lane.count() == (1, 0)
+        assert fast_calls.count() == (1, 0)
         usages = gateway.parts.endpoint_router.usages
         assert usages.clients(folder.resolve()) == 1
-        *_, before, _, came, went = usages.lines(folder.resolve())
+        *_, before, _, came, went = usages.traffic(folder.resolve()).lines()
         assert (came.direction, came.method, came.tool) == ("in", "tools/call", "one__echo")
         assert (went.direction, went.tool, went.error) == ("out", "one__echo", None) and went.ms is not None
         assert came.bytes == before.bytes + len('"x": 1') and came.id == before.id + 1  # type: ignore[operator]

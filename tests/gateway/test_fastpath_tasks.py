@@ -21,40 +21,40 @@ BOTH = pytest.mark.parametrize("era", ERAS)
 @BOTH
 @pytest.mark.parametrize("server_era", ERAS)
 async def test_log_messages_come_before_the_answer_and_in_order(
-    lane: FastCallCounts, era: str, server_era: str
+    fast_calls: FastCallCounts, era: str, server_era: str
 ) -> None:
     async with start_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(era=server_era))}) as gateway:
         repeat, server = await open_holding_caller(gateway, era)
-        lane.clear()
+        fast_calls.clear()
         request = await repeat.held(server)
         log = {"method": "notifications/message", "params": {"level": "info", "data": 1}}
         server.say(log, {**log, "params": {"level": "error", "data": 2}}, {"id": request["id"], "result": text("done")})
         assert words(await repeat.answer()) == "done"
         # A modern client hears of those that it asked for, and none were asked for here.
         assert [one["params"]["data"] for one in repeat.heard] == ([1, 2] if era == HANDSHAKE else [])
-        assert lane.count() == (1, 1)
-        await check_still_fast(gateway, repeat, server, lane)
+        assert fast_calls.count() == (1, 1)
+        await check_still_fast(gateway, repeat, server, fast_calls)
 
 
-async def test_log_messages_of_a_server_with_calls_of_two_clients_reach_neither(lane: FastCallCounts) -> None:
+async def test_log_messages_of_a_server_with_calls_of_two_clients_reach_neither(fast_calls: FastCallCounts) -> None:
     async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         repeat, server = await open_holding_caller(gateway)
         other, _ = await open_holding_caller(gateway)
-        lane.clear()
+        fast_calls.clear()
         first, second = await repeat.held(server), await other.held(server)
         server.tell("notifications/message", level="info", data="whose?")
         server.answer(first, text("1"))
         server.answer(second, text("2"))
         assert [words(await repeat.answer()), words(await other.answer())] == ["1", "2"]
-        assert (repeat.heard, other.heard, lane.count()) == ([], [], (2, 0))
+        assert (repeat.heard, other.heard, fast_calls.count()) == ([], [], (2, 0))
 
 
 async def test_a_question_is_sent_on_the_calls_stream_and_its_answer_reaches_the_server(
-    lane: FastCallCounts,
+    fast_calls: FastCallCounts,
 ) -> None:
     async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         repeat, server = await open_holding_caller(gateway)
-        lane.clear()
+        fast_calls.clear()
         request = await repeat.held(server)
         server.say({"id": 77, "method": "roots/list", "params": {}})
         async with asyncio.timeout(20):
@@ -68,12 +68,14 @@ async def test_a_question_is_sent_on_the_calls_stream_and_its_answer_reaches_the
         server.answer(request, text("done"))
         async with asyncio.timeout(20):
             assert b"done" in await repeat.client.reader.readuntil(b"0\r\n\r\n")
-        assert lane.count() == (1, 1)
-        await check_still_fast(gateway, repeat, server, lane)
+        assert fast_calls.count() == (1, 1)
+        await check_still_fast(gateway, repeat, server, fast_calls)
 
 
 @BOTH
-async def test_a_question_to_a_client_that_cannot_be_asked_is_answered_for_it(lane: FastCallCounts, era: str) -> None:
+async def test_a_question_to_a_client_that_cannot_be_asked_is_answered_for_it(
+    fast_calls: FastCallCounts, era: str
+) -> None:
     async with start_gateway(lambda scripted: scripted.servers("one")) as gateway:
         repeat, server = await open_holding_caller(gateway, era, able={})
         request = await repeat.held(server)
@@ -81,13 +83,13 @@ async def test_a_question_to_a_client_that_cannot_be_asked_is_answered_for_it(la
         assert (await server.hears(None))["result"] == {"roots": []}
         server.answer(request, text("done"))
         assert words(await repeat.answer()) == "done"
-        await check_still_fast(gateway, repeat, server, lane)
+        await check_still_fast(gateway, repeat, server, fast_calls)
 
 
-async def test_a_modern_server_that_asks_back_is_answered_and_called_again(lane: FastCallCounts) -> None:
+async def test_a_modern_server_that_asks_back_is_answered_and_called_again(fast_calls: FastCallCounts) -> None:
     async with start_gateway(lambda scripted: {"one": scripted.server("one", ServerScript(era=MODERN))}) as gateway:
         repeat, server = await open_holding_caller(gateway, able={})
-        lane.clear()
+        fast_calls.clear()
         request = await repeat.held(server, {"x": 1})
         asks: Message = {"r": {"method": "roots/list", "params": {}}}
         server.answer(request, {"resultType": "input_required", "inputRequests": asks, "requestState": "s"})
@@ -96,15 +98,15 @@ async def test_a_modern_server_that_asks_back_is_answered_and_called_again(lane:
         assert second["params"]["inputResponses"] == {"r": {"roots": []}}
         server.answer(second, text("done"))
         assert words(await repeat.answer()) == "done"
-        assert lane.count() == (1, 1)
-        await check_still_fast(gateway, repeat, server, lane)
+        assert fast_calls.count() == (1, 1)
+        await check_still_fast(gateway, repeat, server, fast_calls)
 
 
-async def test_progress_that_nobody_wants_gives_more_time_and_needs_no_task(lane: FastCallCounts) -> None:
+async def test_progress_that_nobody_wants_gives_more_time_and_needs_no_task(fast_calls: FastCallCounts) -> None:
     limits = {"timeouts": {"execution": 5}}
     async with start_gateway(lambda scripted: scripted.servers("one", **limits)) as gateway:
         repeat, server = await open_holding_caller(gateway)
-        lane.clear()
+        fast_calls.clear()
         request = await repeat.held(server)
         for number in range(4):
             let_pass(2)
@@ -112,4 +114,4 @@ async def test_progress_that_nobody_wants_gives_more_time_and_needs_no_task(lane
             await repeat.caller.call("one__echo")  # whose answer comes after the progress
         server.answer(request, text("at last"))
         assert words(await repeat.answer()) == "at last"
-        assert lane.count() == (1, 0)
+        assert fast_calls.count() == (1, 0)

@@ -26,14 +26,14 @@ async def test_children_are_hidden_sent_prompts_are_not_idle_and_restarts_close_
         sessions = stage.sessions
         one = await stage.host.create("one")
         session = await stage.session(one)
-        life = await stage.host.agents.ensure_running(one)
+        agent_run = await stage.host.agents.ensure_running(one)
 
         # A turn that has been taken runs, whatever OpenCode has said of it by then.
         assert (await sessions.send(session, "hello", wait=False)).status == "taken"
         idle = await sessions.wait_for_idle(session, 60)
         assert idle.session is not None and idle.session.message_count == 2
 
-        child = await life.client.create_session(title=HIDDEN_TITLE, parent=session)
+        child = await agent_run.client.create_session(title=HIDDEN_TITLE, parent=session)
         for asked in (
             sessions.get(child.id),
             sessions.messages(child.id),
@@ -47,12 +47,12 @@ async def test_children_are_hidden_sent_prompts_are_not_idle_and_restarts_close_
         # A process of which nothing is known yet.
         found: list[bool] = []
 
-        def began(tenant: WorkspaceAgent, life: AgentRun) -> None:
-            found.append(sessions._index.of_agent(tenant).session(session) is not None)
+        def began(workspace_agent: WorkspaceAgent, agent_run: AgentRun) -> None:
+            found.append(sessions._index.of_agent(workspace_agent).session(session) is not None)
 
         stage.host.agents.listeners.append(began)
         waiting = asyncio.ensure_future(sessions.wait_for_file(session, "late.txt", 90))
-        os.kill(life.process.pid, signal.SIGKILL)
+        os.kill(agent_run.process.pid, signal.SIGKILL)
         await stage.until(lambda: found)
         (one.path / "late.txt").write_text("now")
         assert (await waiting).found
@@ -67,9 +67,9 @@ async def test_a_session_is_waited_for_while_it_is_not_known_which_there_are(mon
         monkeypatch.setattr("rookery.sessions.index._START_SECONDS", LIMIT)
         one = await stage.host.create("one")
         session = await stage.session(one)
-        life = await agents.ensure_running(one)
+        agent_run = await agents.ensure_running(one)
         # Of children nothing is kept.
-        child = await life.client.create_session(title="helper", parent=session)
+        child = await agent_run.client.create_session(title="helper", parent=session)
 
         # As after a start of the daemon, whose workspaces are opened one after the other.
         agents.restored.clear()

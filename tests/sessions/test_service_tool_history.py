@@ -16,7 +16,7 @@ from tests.support.requirements import requirement
 pytestmark = pytest.mark.anyio
 
 
-class Room:
+class FakeIndex:
     """One session that ran one tool, whose agent may not work; it is known only after it was waited for."""
 
     def __init__(self, id_: str, updated: float, works: bool, ran: float | None = None) -> None:
@@ -54,21 +54,21 @@ class Room:
 
 @requirement("session.history.get")
 async def test_a_failed_agent_does_not_hide_tool_runs_of_others_unless_it_is_the_only_one() -> None:
-    rooms = [Room("ses_1", 3, works=True), Room("ses_2", 2, works=False), Room("ses_3", 1, works=True)]
+    indexes = [FakeIndex("ses_1", 3, works=True), FakeIndex("ses_2", 2, works=False), FakeIndex("ses_3", 1, works=True)]
 
-    async def known(rooms: list[Room]) -> None:
-        for room in rooms:
-            room.is_known = True
+    async def known(indexes: list[FakeIndex]) -> None:
+        for index in indexes:
+            index.is_known = True
 
-    def history(*seen: Room) -> ToolHistory:
-        def visible(scope: object) -> list[Room]:
+    def history(*seen: FakeIndex) -> ToolHistory:
+        def visible(scope: object) -> list[FakeIndex]:
             return list(seen)
 
         return ToolHistory(cast(SessionIndex, SimpleNamespace(visible_to=visible, wait_until_known=known)))
 
-    assert [one.id for one in await history(*rooms).all(None, 20)] == ["of ses_3", "of ses_1"]
+    assert [one.id for one in await history(*indexes).all(None, 20)] == ["of ses_3", "of ses_1"]
     # A tool that was run by name leaves its session as old as it was.
-    rooms[2] = Room("ses_3", 1, works=True, ran=4)
-    assert [one.id for one in await history(*rooms).all(None, 1)] == ["of ses_3"]
+    indexes[2] = FakeIndex("ses_3", 1, works=True, ran=4)
+    assert [one.id for one in await history(*indexes).all(None, 1)] == ["of ses_3"]
     with pytest.raises(RookeryError, match="does not start"):
-        await history(rooms[1]).all(None, 20)
+        await history(indexes[1]).all(None, 20)

@@ -54,80 +54,80 @@ class OpenCode:
         return msgspec.json.decode(told, type=list[kind])
 
 
-def a_ledger() -> tuple[TranscriptStore, OpenCode, TranscriptCache]:
-    opencode, shelf = OpenCode(), TranscriptCache()
+def make_store() -> tuple[TranscriptStore, OpenCode, TranscriptCache]:
+    opencode, cache = OpenCode(), TranscriptCache()
 
     @asynccontextmanager
     async def used() -> AsyncGenerator[Any]:
         await asyncio.sleep(0)
         yield SimpleNamespace(client=opencode)
 
-    return TranscriptStore(shelf, cast(Any, used)), opencode, shelf
+    return TranscriptStore(cache, cast(Any, used)), opencode, cache
 
 
-def said(ledger: TranscriptStore, id_: str, text: str) -> None:
+def said(store: TranscriptStore, id_: str, text: str) -> None:
     """OpenCode's events about a new message."""
-    ledger.apply(MessageUpdated(SESSION.id, MessageInfo(id_, "user")))
-    ledger.apply(PartUpdated(SESSION.id, msgspec.Raw(msgspec.json.encode(OpenCode.message(id_, text)["parts"][0]))))
+    store.apply(MessageUpdated(SESSION.id, MessageInfo(id_, "user")))
+    store.apply(PartUpdated(SESSION.id, msgspec.Raw(msgspec.json.encode(OpenCode.message(id_, text)["parts"][0]))))
 
 
-async def contents(ledger: TranscriptStore) -> list[str]:
-    return [one.content for one in (await ledger.transcript(SESSION)).messages(running=False)]
+async def contents(store: TranscriptStore) -> list[str]:
+    return [one.content for one in (await store.transcript(SESSION)).messages(running=False)]
 
 
 async def test_what_was_read_is_kept_current_and_costs_no_second_reading() -> None:
-    ledger, opencode, _ = a_ledger()
-    assert await asyncio.gather(contents(ledger), contents(ledger)) == [["one"], ["one"]]
-    said(ledger, "m2", "two")
-    assert await contents(ledger) == ["one", "two"]
-    assert (await ledger.summary(SESSION)).count == 2
+    store, opencode, _ = make_store()
+    assert await asyncio.gather(contents(store), contents(store)) == [["one"], ["one"]]
+    said(store, "m2", "two")
+    assert await contents(store) == ["one", "two"]
+    assert (await store.summary(SESSION)).count == 2
     assert opencode.asked == [None]
-    assert ledger.describe_last_message(SESSION.id) == "user: two"
+    assert store.describe_last_message(SESSION.id) == "user: two"
 
 
 async def test_what_is_heard_while_it_is_read_is_not_lost_and_counts_once() -> None:
-    ledger, opencode, _ = a_ledger()
-    opencode.meanwhile = [lambda: said(ledger, "m1", "one"), lambda: said(ledger, "m2", "two")]
-    assert await contents(ledger) == ["one", "two"]
-    assert (await ledger.summary(SESSION)).count == 2
+    store, opencode, _ = make_store()
+    opencode.meanwhile = [lambda: said(store, "m1", "one"), lambda: said(store, "m2", "two")]
+    assert await contents(store) == ["one", "two"]
+    assert (await store.summary(SESSION)).count == 2
 
 
 async def test_f02_after_a_gap_only_what_is_unchanged_is_still_right() -> None:
-    ledger, opencode, _ = a_ledger()
-    assert await contents(ledger) == ["one"]
+    store, opencode, _ = make_store()
+    assert await contents(store) == ["one"]
     opencode.messages.append(opencode.message("m2", "two"))
-    ledger.resync([SESSION], lambda session, updated: (session, updated) == (SESSION.id, 7))
-    assert await contents(ledger) == ["one"]
-    ledger.resync([SESSION], lambda session, updated: False)
-    assert await contents(ledger) == ["one", "two"]
+    store.resync([SESSION], lambda session, updated: (session, updated) == (SESSION.id, 7))
+    assert await contents(store) == ["one"]
+    store.resync([SESSION], lambda session, updated: False)
+    assert await contents(store) == ["one", "two"]
     # A gap in the middle of a reading: it is read once more.
-    ledger.drop(SESSION.id)
+    store.drop(SESSION.id)
     opencode.asked.clear()
-    opencode.meanwhile = [lambda: ledger.resync([SESSION], lambda session, updated: True)]
-    assert await contents(ledger) == ["one", "two"]
+    opencode.meanwhile = [lambda: store.resync([SESSION], lambda session, updated: True)]
+    assert await contents(store) == ["one", "two"]
     assert opencode.asked == [None, None]
 
 
 async def test_a_session_that_is_too_large_to_be_read_is_read_in_part() -> None:
-    ledger, opencode, _ = a_ledger()
+    store, opencode, _ = make_store()
     opencode.messages = [opencode.message(f"m{number:04}", "x" * 100) for number in range(700)]
     opencode.largest = 15_000
-    book = await ledger.transcript(SESSION)
-    assert (opencode.asked, len(book), book.is_complete) == ([None, 500, 50], 50, False)
-    assert not book.has_all_since(None)
+    transcript = await store.transcript(SESSION)
+    assert (opencode.asked, len(transcript), transcript.is_complete) == ([None, 500, 50], 50, False)
+    assert not transcript.has_all_since(None)
     opencode.largest = 10
-    ledger.drop(SESSION.id)
+    store.drop(SESSION.id)
     with pytest.raises(RookeryError):
-        await ledger.transcript(SESSION)
+        await store.transcript(SESSION)
 
 
 async def test_pages_of_older_messages_are_read_and_not_kept() -> None:
-    ledger, opencode, _ = a_ledger()
+    store, opencode, _ = make_store()
     opencode.messages = [opencode.message(f"m{number:04}", "x" * 100, number) for number in range(700)]
     opencode.largest = 15_000
 
     async def page(before: str | None, limit: int = 40, since: float | None = None) -> tuple[list[str], bool]:
-        shown, older = await ledger.page(SESSION, running=False, limit=limit, since=since, before=before)
+        shown, older = await store.page(SESSION, running=False, limit=limit, since=since, before=before)
         return [one.id for one in shown], older
 
     def ids(first: int, last: int) -> list[str]:
@@ -143,46 +143,46 @@ async def test_pages_of_older_messages_are_read_and_not_kept() -> None:
     assert await page("m0030") == (ids(0, 30), False)
     assert await page("m0000") == ([], False)
     assert await page("m0040") == (ids(0, 40), False)
-    book = await ledger.transcript(SESSION)
-    assert len(book) == 50
+    transcript = await store.transcript(SESSION)
+    assert len(transcript) == 50
 
 
 async def test_an_event_that_is_not_understood_makes_it_read_again() -> None:
-    ledger, opencode, _ = a_ledger()
-    assert await contents(ledger) == ["one"]
-    ledger.apply(PartUpdated(SESSION.id, msgspec.Raw(b'{"id": 7}')))
-    assert await contents(ledger) == ["one"]
+    store, opencode, _ = make_store()
+    assert await contents(store) == ["one"]
+    store.apply(PartUpdated(SESSION.id, msgspec.Raw(b'{"id": 7}')))
+    assert await contents(store) == ["one"]
     assert opencode.asked == [None, None]
 
 
 async def test_d18_readers_cancelled_at_whatever_moment_leave_nothing_behind() -> None:
-    ledger, opencode, shelf = a_ledger()
+    store, opencode, cache = make_store()
     chance = random.Random(18)
 
     async def hold() -> None:
-        async with ledger.pinned(SESSION):
+        async with store.pinned(SESSION):
             await asyncio.sleep(0)
 
     for _ in range(300):
-        readers = [asyncio.ensure_future(work) for work in (hold(), contents(ledger), ledger.summary(SESSION), hold())]
+        readers = [asyncio.ensure_future(work) for work in (hold(), contents(store), store.summary(SESSION), hold())]
         for _ in range(chance.randrange(8)):
             await asyncio.sleep(0)
         for reader in chance.sample(readers, 2):
             reader.cancel()
         await asyncio.gather(*readers, return_exceptions=True)
-        assert not ledger._pending_events
-        assert not any(lock.locked() for lock in ledger._locks.values())
-        book = shelf.peek(SESSION.id)
-        assert book is None or book.pins == 0
+        assert not store._pending_events
+        assert not any(lock.locked() for lock in store._locks.values())
+        transcript = cache.peek(SESSION.id)
+        assert transcript is None or transcript.pins == 0
         if chance.random() < 0.5:
-            ledger.drop(SESSION.id)
-    assert await contents(ledger) == ["one"]
+            store.drop(SESSION.id)
+    assert await contents(store) == ["one"]
     assert len(opencode.asked) > 50
 
 
 async def test_a_turn_that_fails_while_messages_are_read_has_failed() -> None:
     for read in (TranscriptStore.summary, TranscriptStore.transcript):
-        ledger, opencode, _ = a_ledger()
-        opencode.meanwhile.append(lambda ledger=ledger: ledger.apply(TurnFailed("ses_1", TurnError("APIError"))))
-        await read(ledger, SESSION)
-        assert (await ledger.summary(SESSION)).failed
+        store, opencode, _ = make_store()
+        opencode.meanwhile.append(lambda store=store: store.apply(TurnFailed("ses_1", TurnError("APIError"))))
+        await read(store, SESSION)
+        assert (await store.summary(SESSION)).failed

@@ -15,29 +15,29 @@ def seen(id_: str, role: str, **more: Any) -> MessageUpdated:
 
 
 def test_each_message_counts_once_however_often_it_is_heard_of() -> None:
-    tally = TranscriptSummary.from_infos([MessageInfo("m1", "user"), MessageInfo("m2", "assistant")], 7)
-    assert (tally.count, tally.error, tally.updated) == (2, None, 7)
+    summary = TranscriptSummary.from_infos([MessageInfo("m1", "user"), MessageInfo("m2", "assistant")], 7)
+    assert (summary.count, summary.error, summary.updated) == (2, None, 7)
     for _ in range(3):
-        tally.apply(seen("m3", "user"))
-    tally.apply(seen("m2", "assistant"))
-    assert tally.count == 3
-    tally.apply(MessageRemoved("s", "m3"))
-    assert tally.count == 2
+        summary.apply(seen("m3", "user"))
+    summary.apply(seen("m2", "assistant"))
+    assert summary.count == 3
+    summary.apply(MessageRemoved("s", "m3"))
+    assert summary.count == 2
 
 
 def test_a_failure_is_known_until_a_person_says_more() -> None:
-    tally = TranscriptSummary.from_infos([MessageInfo("m1", "user"), MessageInfo("m2", "assistant", error=BROKE)], 0)
-    assert tally.error == "it broke"
-    tally.apply(seen("m3", "user"))
-    assert (tally.error, tally.failed) == (None, False)
+    summary = TranscriptSummary.from_infos([MessageInfo("m1", "user"), MessageInfo("m2", "assistant", error=BROKE)], 0)
+    assert summary.error == "it broke"
+    summary.apply(seen("m3", "user"))
+    assert (summary.error, summary.failed) == (None, False)
     # Where there is no model there is no message either.
-    tally.apply(TurnFailed("s", BROKE))
-    assert (tally.error, tally.failed) == ("it broke", True)
-    tally.apply(seen("m4", "user"))
-    tally.apply(seen("m5", "assistant"))
-    tally.apply(TurnFailed("s", ABORTED))
-    tally.apply(seen("m5", "assistant", error=ABORTED))
-    assert (tally.error, tally.failed) == (None, True)
+    summary.apply(TurnFailed("s", BROKE))
+    assert (summary.error, summary.failed) == ("it broke", True)
+    summary.apply(seen("m4", "user"))
+    summary.apply(seen("m5", "assistant"))
+    summary.apply(TurnFailed("s", ABORTED))
+    summary.apply(seen("m5", "assistant", error=ABORTED))
+    assert (summary.error, summary.failed) == (None, True)
 
 
 def test_the_last_prompt_time_is_unknown_only_if_a_session_changed_during_a_gap() -> None:
@@ -61,7 +61,7 @@ def test_the_last_prompt_time_is_unknown_only_if_a_session_changed_during_a_gap(
     prompts.apply(prompted("b", 8))
     prompts.drop("c")
     assert [prompts.get(id_) for id_ in "abc"] == [5, 8, 0]
-    tally = TranscriptSummary.from_infos(
+    summary = TranscriptSummary.from_infos(
         [MessageInfo("m1", "user", time=MessageTimes(created=4)), MessageInfo("m2", "assistant")], 7
     )
-    assert tally.prompted_at == 4
+    assert summary.prompted_at == 4

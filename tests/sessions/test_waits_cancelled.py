@@ -24,7 +24,7 @@ from tests.support.clock import SetClock
 pytestmark = pytest.mark.anyio
 
 
-class Room:
+class FakeIndex:
     """One session, whose agent answers in its own time."""
 
     path = "/ws"
@@ -40,7 +40,7 @@ class Room:
         self.client = self.workspace_agent = self
 
     @asynccontextmanager
-    async def use_agent(self) -> AsyncGenerator["Room"]:
+    async def use_agent(self) -> AsyncGenerator["FakeIndex"]:
         self.awake += 1
         try:
             await asyncio.sleep(0)
@@ -70,8 +70,8 @@ class Room:
 
 
 class Finding:
-    def __init__(self, room: Room) -> None:
-        self.found = SessionRef(cast(Any, room), "ses_1")
+    def __init__(self, index: FakeIndex) -> None:
+        self.found = SessionRef(cast(Any, index), "ses_1")
 
     async def find(self, id_: str, scope: Any) -> SessionRef:
         await asyncio.sleep(0)
@@ -79,8 +79,8 @@ class Finding:
 
 
 async def test_d18_waits_and_turns_cut_off_at_whatever_moment_leave_nothing_behind() -> None:
-    chance, clock, changes, room = random.Random(18), SetClock(), ChangeNotifier(), Room()
-    following, finding = ChangeFollower(changes, clock), Finding(room)
+    chance, clock, changes, index = random.Random(18), SetClock(), ChangeNotifier(), FakeIndex()
+    following, finding = ChangeFollower(changes, clock), Finding(index)
     waits, turns = Waits(cast(Any, finding), following, clock), TurnSender(following, clock)
 
     async def tell(words: str) -> None:
@@ -98,14 +98,14 @@ async def test_d18_waits_and_turns_cut_off_at_whatever_moment_leave_nothing_behi
         for _ in range(chance.randrange(12)):
             clock.now += 2
             changes.notify(SessionChange("messages", "/ws", "ses_1"))
-            room.toasts.add(ToastShown("some"), 0)
+            index.toasts.add(ToastShown("some"), 0)
             await asyncio.sleep(0)
         for one in cut_off:
             one.cancel()
         done = await asyncio.gather(*cut_off, return_exceptions=True)
         assert all(isinstance(one, asyncio.CancelledError) for one in done), done
         assert not changes._listeners
-        assert room.awake == 0 and not room.sending
-        book = room.shelf.peek("ses_1")
-        assert book is None or book.pins == 0
-        room.transcripts.drop("ses_1")
+        assert index.awake == 0 and not index.sending
+        transcript = index.shelf.peek("ses_1")
+        assert transcript is None or transcript.pins == 0
+        index.transcripts.drop("ses_1")

@@ -17,9 +17,9 @@ from tests.support.requirements import requirement
 pytestmark = [pytest.mark.anyio, requirement("hub.call.limits")]
 
 
-async def entered(turnstile: ConcurrencyLimiter, caller: str) -> "asyncio.Task[None]":
-    """Somebody who has come to the turnstile, and may be waiting there."""
-    task = asyncio.create_task(turnstile.enter(caller))
+async def entered(limiter: ConcurrencyLimiter, caller: str) -> "asyncio.Task[None]":
+    """Somebody who has come to the limiter, and may be waiting there."""
+    task = asyncio.create_task(limiter.enter(caller))
     await asyncio.sleep(0)
     return task
 
@@ -37,90 +37,90 @@ async def some_of(
 
 
 async def test_so_many_enter_so_many_wait_in_order_and_the_next_is_refused() -> None:
-    turnstile = ConcurrencyLimiter("one", 2, 2)
-    inside = [await entered(turnstile, "a") for _ in range(2)]
-    waiting = [await entered(turnstile, name) for name in "bc"]
+    limiter = ConcurrencyLimiter("one", 2, 2)
+    inside = [await entered(limiter, "a") for _ in range(2)]
+    waiting = [await entered(limiter, name) for name in "bc"]
     assert [task.done() for task in (*inside, *waiting)] == [True, True, False, False]
     with pytest.raises(RookeryError) as refused:
-        await turnstile.enter("d")
+        await limiter.enter("d")
     assert refused.value.code == "server-busy"
     assert "2 calls" in refused.value.message and "2 are waiting" in refused.value.message
-    turnstile.leave("a")
+    limiter.leave("a")
     await asyncio.sleep(0)
     assert [task.done() for task in waiting] == [True, False]
-    turnstile.leave("a")
+    limiter.leave("a")
     await asyncio.sleep(0)
-    assert waiting[1].done() and turnstile.running == 2 and turnstile.waiting == 0
-    turnstile.leave("b")
-    turnstile.leave("c")
-    assert turnstile.running == 0
+    assert waiting[1].done() and limiter.running == 2 and limiter.waiting == 0
+    limiter.leave("b")
+    limiter.leave("c")
+    assert limiter.running == 0
 
 
 async def test_with_exclusive_only_one_caller_is_inside_and_the_queue_keeps_its_order() -> None:
-    turnstile = ConcurrencyLimiter("one", 10, 10, exclusive=True)
-    await turnstile.enter("a")
-    await turnstile.enter("a")
-    b = await entered(turnstile, "b")
-    again = await entered(turnstile, "a")
+    limiter = ConcurrencyLimiter("one", 10, 10, exclusive=True)
+    await limiter.enter("a")
+    await limiter.enter("a")
+    b = await entered(limiter, "b")
+    again = await entered(limiter, "a")
     assert not b.done() and not again.done()
-    turnstile.leave("a")
+    limiter.leave("a")
     await asyncio.sleep(0)
     assert not b.done()
-    turnstile.leave("a")
+    limiter.leave("a")
     await asyncio.sleep(0)
     assert b.done() and not again.done()
-    turnstile.leave("b")
+    limiter.leave("b")
     await asyncio.sleep(0)
     assert again.done()
 
 
 async def test_whoever_leaves_the_queue_makes_room_and_holds_up_nobody() -> None:
-    turnstile = ConcurrencyLimiter("one", 1, 2, exclusive=True)
-    await turnstile.enter("a")
-    b, c = await entered(turnstile, "b"), await entered(turnstile, "c")
+    limiter = ConcurrencyLimiter("one", 1, 2, exclusive=True)
+    await limiter.enter("a")
+    b, c = await entered(limiter, "b"), await entered(limiter, "c")
     b.cancel()
     await asyncio.gather(b, return_exceptions=True)
-    assert turnstile.waiting == 1
-    turnstile.leave("a")
+    assert limiter.waiting == 1
+    limiter.leave("a")
     await asyncio.sleep(0)
-    assert c.done() and turnstile.running == 1
+    assert c.done() and limiter.running == 1
 
 
 async def test_whoever_is_let_in_and_cancelled_in_the_same_moment_leaves_again() -> None:
-    turnstile = ConcurrencyLimiter("one", 1, 2)
-    await turnstile.enter("a")
-    b, c = await entered(turnstile, "b"), await entered(turnstile, "c")
-    turnstile.leave("a")
+    limiter = ConcurrencyLimiter("one", 1, 2)
+    await limiter.enter("a")
+    b, c = await entered(limiter, "b"), await entered(limiter, "c")
+    limiter.leave("a")
     b.cancel()
     await asyncio.gather(b, return_exceptions=True)
     await asyncio.sleep(0)
-    assert c.done() and not c.cancelled() and turnstile.running == 1
-    turnstile.leave("c")
-    assert turnstile.running == 0 and turnstile.waiting == 0
+    assert c.done() and not c.cancelled() and limiter.running == 1
+    limiter.leave("c")
+    assert limiter.running == 0 and limiter.waiting == 0
 
 
 async def test_whoever_is_cancelled_and_passed_over_in_the_same_moment_is_only_cancelled() -> None:
-    turnstile = ConcurrencyLimiter("one", 1, 2)
-    await turnstile.enter("a")
-    b, c = await entered(turnstile, "b"), await entered(turnstile, "c")
+    limiter = ConcurrencyLimiter("one", 1, 2)
+    await limiter.enter("a")
+    b, c = await entered(limiter, "b"), await entered(limiter, "c")
     b.cancel()
-    turnstile.leave("a")
+    limiter.leave("a")
     (found,) = await asyncio.gather(b, return_exceptions=True)
     assert isinstance(found, asyncio.CancelledError)
     await c
-    assert turnstile.running == 1 and turnstile.waiting == 0
+    assert limiter.running == 1 and limiter.waiting == 0
 
 
 async def test_d18_cancelled_at_whatever_moment_nobody_is_left_inside() -> None:
     for exclusive in (False, True):
-        turnstile = ConcurrencyLimiter("one", 2, 50, exclusive=exclusive)
+        limiter = ConcurrencyLimiter("one", 2, 50, exclusive=exclusive)
 
-        async def visit(caller: str, turnstile: ConcurrencyLimiter = turnstile) -> None:
-            await turnstile.enter(caller)
+        async def visit(caller: str, limiter: ConcurrencyLimiter = limiter) -> None:
+            await limiter.enter(caller)
             try:
                 await asyncio.sleep(0)
             finally:
-                turnstile.leave(caller)
+                limiter.leave(caller)
 
         for turns in range(12):
             tasks = [asyncio.create_task(visit("ab"[number % 2])) for number in range(10)]
@@ -130,7 +130,7 @@ async def test_d18_cancelled_at_whatever_moment_nobody_is_left_inside() -> None:
                 task.cancel()
             async with asyncio.timeout(10):
                 await asyncio.gather(*tasks, return_exceptions=True)
-            assert turnstile.running == turnstile.waiting == 0
+            assert limiter.running == limiter.waiting == 0
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -149,13 +149,13 @@ async def _new(gateway: Gateway, era: str, path: str, tool: str, token: str | No
 
 
 async def check_still_fast(
-    gateway: Gateway, repeat: RepeatCaller, server: ScriptedServer, lane: FastCallCounts
+    gateway: Gateway, repeat: RepeatCaller, server: ScriptedServer, fast_calls: FastCallCounts
 ) -> None:
     """Check that nothing is left of the call, and that the next one needs no task."""
     one = await gateway.server("one")
     assert one.limiter.running == 0 and one.client is not None
     assert not any(isinstance(running, PostedRequest) for running in one.client.in_flight.requests.values())
-    lane.clear()
+    fast_calls.clear()
     server.answer(await repeat.held(server), text("again"))
     assert words(await repeat.answer()) == "again"
-    assert lane.count() == (1, 0)
+    assert fast_calls.count() == (1, 0)

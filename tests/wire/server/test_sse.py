@@ -28,7 +28,7 @@ from tests.support.requirements import requirement
 pytestmark = pytest.mark.anyio
 
 
-def judge(method: str, path: str, headers: Headers) -> Principal:
+def authenticate(method: str, path: str, headers: Headers) -> Principal:
     return ANYBODY if (b"x-who", b"anybody") in headers else OWNER
 
 
@@ -43,7 +43,7 @@ class Place:
 @asynccontextmanager
 async def a_place() -> AsyncGenerator[Place]:
     endpoint = Endpoint(Busy())
-    async with start_listener(endpoint, judge_of=lambda port: judge) as site:
+    async with start_listener(endpoint, judge_of=lambda port: authenticate) as site:
         try:
             yield Place(endpoint, site)
         finally:

@@ -46,7 +46,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
 ASKING = ["test_input_required_result_sampling", "test_input_required_result_list_roots"]
 
 
-class Judge:
+class SchemaCheck:
     """Holds each message against the schema of one revision, and counts what it saw."""
 
     def __init__(self, revision: str, asked: Mapping[Any, str]) -> None:
@@ -54,7 +54,7 @@ class Judge:
         self.asked = asked
         self.seen: set[str] = set()
 
-    def judge(self, found: dict[str, Any]) -> None:
+    def check(self, found: dict[str, Any]) -> None:
         parsed = mcp_types.jsonrpc_message_adapter.validate_json(json.dumps(found), by_name=False)
         match parsed:
             case mcp_types.JSONRPCNotification():
@@ -122,9 +122,9 @@ async def test_a_broad_conversation_holds_against_the_published_schema(revision:
         for line in (b"{", b"5"):
             assert (await client.ask(line))["id"] is None
         client.service.close()
-    judge = Judge(revision, talk.asked)
+    check = SchemaCheck(revision, talk.asked)
     for found in client.heard:
-        judge.judge(found)
+        check.check(found)
     answered = [found["id"] for found in client.heard if "method" not in found and found["id"] is not None]
     assert sorted(map(str, answered)) == sorted(map(str, [id_ for id_ in talk.asked if not modern or id_ != "hello"]))
     wanted = next(found for each, found in revisions.CLIENT_REQUESTS.items() if each == revision)
@@ -140,4 +140,4 @@ async def test_a_broad_conversation_holds_against_the_published_schema(revision:
         "error -32602",
         *(f"result of {method}" for method in wanted),
     }
-    assert expected <= judge.seen
+    assert expected <= check.seen

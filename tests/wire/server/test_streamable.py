@@ -60,7 +60,7 @@ class Odd(Busy):
         return Raw(b'{\n  "content": [\r\n]\n}')
 
 
-def judge(method: str, path: str, headers: Headers) -> Principal:
+def authenticate(method: str, path: str, headers: Headers) -> Principal:
     return ANYBODY if (b"x-who", b"anybody") in headers else OWNER
 
 
@@ -104,7 +104,7 @@ def modern(method: str, params: dict[str, Any], *headers: str, **meta: Any) -> b
 async def talking(limits: HttpLimits | None = None, **more: Any) -> AsyncGenerator[Talk]:
     provider = Odd()
     endpoint = Endpoint(provider, sessions=Sessions(provider, **more))
-    async with start_listener(endpoint, limits, judge_of=lambda port: judge) as site:
+    async with start_listener(endpoint, limits, judge_of=lambda port: authenticate) as site:
         try:
             yield Talk(endpoint, provider, site)
         finally:
