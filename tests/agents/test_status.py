@@ -196,7 +196,9 @@ def test_a_root_was_used_when_a_child_of_it_was() -> None:
 
 def test_an_ask_of_the_gateway_outlives_a_snapshot_and_not_its_turn() -> None:
     ask = GatewayPermission("g", "a", "files__write", ("{}",))
-    made = hear(book(session("a")), SessionStatusChanged("a", BUSY), AskOpened(ask), AskOpened(permission("p", "a")))
+    made = apply_events(
+        make_tracker(session("a")), SessionStatusChanged("a", BUSY), AskOpened(ask), AskOpened(permission("p", "a"))
+    )
     # OpenCode knows only its own asks.
     made.load_snapshot(SessionsSnapshot((session("a"),), {"a": BUSY}))
     assert [each.asks for each in made.sessions()] == [(ask,)]

@@ -27,7 +27,16 @@ def a_report() -> Report:
         screenshot="/x/fix-greeting.png",
         screenshot_of="terminal",
     )
-    return Report(folder=Path("/x"), home=Path("/a b"), url="u", opencode="1", server={}, agents=[worked], seconds=1.0)
+    return Report(
+        folder=Path("/x"),
+        home=Path("/a b"),
+        url="u",
+        opencode="1",
+        server={},
+        agents=[worked],
+        seconds=1.0,
+        sandbox="off",
+    )
 
 
 def test_every_command_that_is_named_exists_and_takes_what_it_is_given() -> None:

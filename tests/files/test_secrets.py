@@ -79,8 +79,9 @@ def _split(names: str) -> list[str]:
 
 
 # Common names of files in repositories: those of keys and credentials, and others.
-WITHHELD = _split(
-    """
+WITHHELD = [
+    *_split(
+        """
     .env .env.local .env.production .env.development .env.test .env.staging prod.env docker.env app.env .envrc
     .netrc _netrc .npmrc .pypirc .pgpass .htpasswd .git-credentials auth.json opencode.json opencode.jsonc
     credentials .credentials credentials.json .credentials.json credentials.yml credentials.yaml
@@ -94,8 +95,11 @@ WITHHELD = _split(
     credentials.sqlite credentials-old.yaml .credentials-work.json credentials~ credentials.yml.old
     id_work id_github id_ed25519_github id_work~ id_work.bak id_rsa.json
     """
-)
-WITHHELD += ["credentials (1).json", "credentials - Copy.json"]
+    ),
+    # Names with spaces.
+    "credentials (1).json",
+    "credentials - Copy.json",
+]
 READABLE = _split(
     """
     .env.example .env.sample .env.template .env.dist .env.local.example .env.production.sample .env.defaults

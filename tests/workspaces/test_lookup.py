@@ -176,4 +176,4 @@ def test_records_are_read_whatever_they_hold() -> None:
     first, second, third = parse_worktrees(listed)
     assert (first.path, first.branch, first.main) == (Path("/a b"), "x/y", True)
     assert (second.path, second.detached, second.locked, second.main) == (Path("/n\nl"), True, "", False)
-    assert (third.head, third.branch, third.locked, third.prunable) == (None, "new", "why not", "gone")
+    assert (third.head, third.branch, third.locked) == (None, "new", "why not")

@@ -375,11 +375,11 @@ class EndpointRouter:
         view = view_search.view = kind(
             members,
             choice.style,
-            parts.info,
-            parts.hooks,
-            parts.parked_calls,
-            parts.recorder,
-            parts.conversations,
+            dependencies.info,
+            dependencies.hooks,
+            dependencies.parked_calls,
+            dependencies.recorder,
+            dependencies.conversations,
         )
         if isinstance(view, SearchView):
             view.finder = dependencies.make_search_provider(view_search)

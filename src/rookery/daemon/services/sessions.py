@@ -22,7 +22,7 @@ from rookery.sessions.service import Sessions
 from rookery.sessions.terminal.pool import TerminalPool
 from rookery.system.bus import Bus
 from rookery.system.errors import RookeryError
-from rookery.toolsets.session.toolset import session_toolset
+from rookery.toolsets.session import session_toolset
 from rookery.toolsets.toolset import Toolset
 from rookery.workspaces.service import Workspaces
 

@@ -105,7 +105,9 @@ class ReloadedSettings(msgspec.Struct, frozen=True, kw_only=True):
 class ServerRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One server as status, REST and `hub_list_servers` show it.
 
-    `problems` are its definitions of tools, prompts and resources that were repaired or left out.
+    `problems` are its definitions of tools, prompts and resources that were repaired or left out. `withheld` counts
+    those that are not served until the user decides, `findings` what the scanner found in its definitions: models read
+    this record, so it has no text of either.
     """
 
     name: str
@@ -121,6 +123,8 @@ class ServerRecord(msgspec.Struct, frozen=True, kw_only=True):
     stderr: list[str]
     diagnosis: list[str] = []
     problems: list[str] = []
+    withheld: int = 0
+    findings: int = 0
 
 
 class WorkspaceReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -105,6 +105,8 @@ class ListedServer(msgspec.Struct, frozen=True, kw_only=True):
     stderr: list[str]
     diagnosis: list[str] = []
     problems: list[str] = []
+    withheld: int = 0
+    findings: int = 0
     shadows: list[str] = []
 
 
@@ -142,6 +144,8 @@ class ServerDetails(msgspec.Struct, frozen=True, kw_only=True):
     stderr: list[str]
     diagnosis: list[str] = []
     problems: list[str] = []
+    withheld: int = 0
+    findings: int = 0
     shadows: list[str] = []
     definition: ShownDefinition
 
@@ -185,7 +189,8 @@ class ServerOperations:
 
         - `workspace`: Path of a workspace, or <project>/<name>; default: the one that the client has selected, if any,
           else the app-wide servers
-        - `session`: Id of a client session, which may have servers and switches of its own
+        - `session`: Id of a session of an agent, or the beginning of it, whatever its workspace; or id of a client
+          session. Each may have switches of its own
         """
         return await self._rest.request(
             "GET",
@@ -248,7 +253,8 @@ class ServerOperations:
         - `name`: Name of the server
         - `workspace`: Path of a workspace, or <project>/<name>; default: the one that the client has selected, if any,
           else the app-wide servers
-        - `session`: Id of a client session, which may have servers and switches of its own
+        - `session`: Id of a session of an agent, or the beginning of it, whatever its workspace; or id of a client
+          session. Each may have switches of its own
         """
         return await self._rest.request(
             "GET",
@@ -349,16 +355,18 @@ class ServerOperations:
         workspace: str | None = None,
         session: str | None = None,
         tool: str | None = None,
-        level: Literal["app", "project", "workspace", "session"] | None = None,
+        level: Literal["app", "project", "workspace", "session", "conversation"] | None = None,
     ) -> ListedServer:
-        """Enable a server, or those of its tools that match `tool`; survives restarts.
+        """Enable a server, or those of its tools that match `tool`, also in one conversation; survives restarts.
 
         - `name`: Name of the server
         - `workspace`: Path of a workspace, or <project>/<name>; default: the one that the client has selected, if any,
           else the app-wide servers
-        - `session`: Id of a client session, which may have servers and switches of its own
+        - `session`: Id of a session of an agent, or the beginning of it, whatever its workspace; or id of a client
+          session. Each may have switches of its own
         - `tool`: Name of a tool at its server, or a pattern with * and ?; default: the server itself
-        - `level`: For whom; default: the session or the workspace that is named, else everywhere (app)
+        - `level`: For whom; default: the conversation, the client session or the workspace that is named, else
+          everywhere (app)
         """
         return await self._rest.request(
             "POST",
@@ -375,16 +383,18 @@ class ServerOperations:
         workspace: str | None = None,
         session: str | None = None,
         tool: str | None = None,
-        level: Literal["app", "project", "workspace", "session"] | None = None,
+        level: Literal["app", "project", "workspace", "session", "conversation"] | None = None,
     ) -> ListedServer:
-        """Disable a server, or those of its tools that match `tool`; survives restarts.
+        """Disable a server, or those of its tools that match `tool`, also in one conversation; survives restarts.
 
         - `name`: Name of the server
         - `workspace`: Path of a workspace, or <project>/<name>; default: the one that the client has selected, if any,
           else the app-wide servers
-        - `session`: Id of a client session, which may have servers and switches of its own
+        - `session`: Id of a session of an agent, or the beginning of it, whatever its workspace; or id of a client
+          session. Each may have switches of its own
         - `tool`: Name of a tool at its server, or a pattern with * and ?; default: the server itself
-        - `level`: For whom; default: the session or the workspace that is named, else everywhere (app)
+        - `level`: For whom; default: the conversation, the client session or the workspace that is named, else
+          everywhere (app)
         """
         return await self._rest.request(
             "POST",

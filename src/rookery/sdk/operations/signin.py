@@ -50,6 +50,8 @@ class SignedInServer(msgspec.Struct, frozen=True, kw_only=True):
     stderr: list[str]
     diagnosis: list[str] = []
     problems: list[str] = []
+    withheld: int = 0
+    findings: int = 0
     shadows: list[str] = []
     issuer: str | None
 

@@ -462,16 +462,18 @@ class WorkspaceOperations:
             seconds=600.0 + timeout,
         )
 
-    async def open(self, project: str, name: str) -> WorkspaceRecord:
-        """Open a workspace: its services start, now and with the daemon.
+    async def open(self, project: str, name: str, *, agent: bool = True) -> WorkspaceRecord:
+        """Open a workspace: its services start, now and with the daemon; without its agent if `agent` is false.
 
         - `project`: Id or name of the project
         - `name`: Name of the workspace
+        - `agent`: If false, no agent starts in it until someone starts one, or opens it with its agent
         """
         return await self._rest.request(
             "POST",
             f"/api/workspaces/{quote_segment(project)}/{quote_segment(name)}/open",
             WorkspaceRecord,
+            body={"agent": agent},
             seconds=600.0,
         )
 
