@@ -74,7 +74,9 @@ async def send(system: FullSystem, session: str, text: str) -> int:
 async def test_failed_finished_waiting_working_and_never_started_are_told_apart(tmp_path: Path) -> None:
     app = make_repository(tmp_path / "app")
     with Pager(tmp_path) as pager:
-        async with start_system(SCRIPT, app, settings={"ROOKERY_NOTIFY_COMMAND": pager.command}) as system:
+        # Inside a sandbox the command line does not reach the daemon at all.
+        settings = {"ROOKERY_NOTIFY_COMMAND": pager.command, "ROOKERY_AGENTS_SANDBOX": "off"}
+        async with start_system(SCRIPT, app, settings=settings) as system:
             for name, prompt in PROMPTS.items():
                 await system.rest("POST", "/api/workspaces", {"name": name, "prompt": prompt})
             wanted = {

@@ -24,7 +24,10 @@ from tests.support.daemon.process import SECONDS, Daemon, alive, kill, rookery, 
 from tests.support.requirements import requirement
 
 # What may stay after an orderly stop; none of it hinders the next start.
-REMAINS = {"approvals.seal", "daemon.lock", "instances.json", "logs", "opencode", "plugins", "rookery.db", "token"}
+REMAINS = {
+    *("approvals.seal", "audit.db", "audit.key", "daemon.lock", "instances.json", "logs", "opencode", "pins.seal"),
+    *("plugins", "rookery.db", "token"),
+}
 
 
 def names(state: Path) -> set[str]:

@@ -36,7 +36,16 @@ SECONDS = 10
 # What a daemon that was in use has made, at the least.
 EXPECTED = (
     *("daemon.json", "daemon.lock", "instances.json", "rookery.db", "rookery.sock", "token", "trash-age.json"),
-    *("approvals.seal", "logs/daemon.jsonl", "logs/daemon.out", "logs/agents/*/*.log", "opencode/versions.json"),
+    *(
+        "approvals.seal",
+        "audit.db",
+        "audit.key",
+        "pins.seal",
+        "logs/daemon.jsonl",
+        "logs/daemon.out",
+        "logs/agents/*/*.log",
+        "opencode/versions.json",
+    ),
     *("projects/*/creating/*", "projects/*/deleting/*", "projects/*/restoring/*", "sign-in/*.json", "trash/*.json"),
 )
 UNPRIVILEGED = ("setpriv", "--bounding-set", "-all", "--inh-caps", "-all") if os.geteuid() == 0 else ()
@@ -198,7 +207,7 @@ ANY_CONTENT = (
     *("opencode/rookery-mcp*.json", "plugins/*/audit.log"),
 )
 # What SQLite makes anew, or goes by as far as it is whole, as after a crash.
-OF_SQLITE = ("rookery.db-wal", "rookery.db-shm")
+OF_SQLITE = ("rookery.db-wal", "rookery.db-shm", "audit.db-wal", "audit.db-shm")
 # Of a folder these are one and the same.
 SAME_FOR_FOLDERS = ("truncated", "garbled", "nested", "nested in lists", "folder")
 

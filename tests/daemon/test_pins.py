@@ -87,6 +87,9 @@ async def test_c08_a_store_of_an_earlier_version_is_sealed_at_the_first_start() 
     with closing(sqlite3.connect(store)) as db:
         for table in ("pins", "pinned_servers", "pin_losses", "scans"):
             db.execute(f"DROP TABLE {table}")
+        # What later migrations added.
+        db.execute("ALTER TABLE stopped_agents DROP COLUMN until")
+        db.execute("ALTER TABLE switches DROP COLUMN workspace")
         db.execute("PRAGMA user_version = 10")
         db.commit()
     store.with_name(SEAL_FILE).unlink()

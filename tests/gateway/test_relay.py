@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.clock import let_pass
-from tests.support.gateway.gateway import checkout, start_gateway, view_of
+from tests.support.gateway.gateway import UNPINNED, checkout, start_gateway, view_of
 from tests.support.gateway.round_trips import held
 from tests.support.mcp.caller import ERAS, HANDSHAKE, MODERN, Caller, failure, told, words
 from tests.support.mcp.scripted_server import Message, ScriptedServer, ServerScript, text
@@ -227,7 +227,10 @@ async def test_a_read_of_a_server_that_dies_is_an_error_with_its_code() -> None:
 async def test_a_changed_list_is_told_to_the_clients_that_see_it_and_to_no_others(era: str, server_era: str) -> None:
     left, right = checkout("left"), checkout("right")
     async with start_gateway(
-        lambda scripted: {"one": scripted.server("one", ServerScript(era=server_era))}, left, right
+        lambda scripted: {"one": scripted.server("one", ServerScript(era=server_era))},
+        left,
+        right,
+        settings=UNPINNED,
     ) as gateway:
         paths = [view_of(left), view_of(left, "one"), view_of(right), "/mcp"]
         callers = [await gateway.caller(path, era) for path in paths]
@@ -318,7 +321,7 @@ async def test_a_server_that_says_so_whenever_it_is_listed_is_not_listed_for_eve
 @requirement("hub.catalog.changed")
 async def test_a_list_that_changes_while_it_is_fetched_for_the_first_time_is_fetched_again() -> None:
     play = ServerScript(held={"tools/list"})
-    async with start_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", play)}, settings=UNPINNED) as gateway:
         caller = await gateway.old_caller()
         await caller.listen()
         listing = asyncio.create_task(caller.tools())

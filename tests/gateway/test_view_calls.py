@@ -130,7 +130,7 @@ async def test_a_call_reaches_the_tool_that_was_judged_whatever_else_it_names() 
 async def test_c12_every_public_name_leads_to_its_own_server_and_tool() -> None:
     names = ["read_file", "Read_File", "rеad_file", "b__c", "../x", "🙂", "__proto__", "x" * 200, "a b"]
     names.append("hub_list_servers")
-    servers = ["a", "a__b", "A", "hub", "my server", "é", "__proto__"]
+    servers = ["a", "a__b", "A", "hub", "my server", "é", "constructor"]
 
     def play() -> ServerScript:
         return ServerScript(

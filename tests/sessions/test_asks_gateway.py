@@ -75,7 +75,8 @@ class Agent:
 @requirement("servers.ask.session")
 async def test_f03_a_tool_that_asks_waits_in_its_session_for_the_owner_alone() -> None:
     app, calls = make_repository(Path.home() / "src" / "app"), define_server()
-    settings = {"ROOKERY_AGENTS_TOOLSETS": "workspace,session,hub"}
+    # The server counts its calls in the home folder.
+    settings = {"ROOKERY_AGENTS_TOOLSETS": "workspace,session,hub", "ROOKERY_SERVERS_SANDBOX": "off"}
     async with start_system(SCRIPT, app, settings=settings) as system, aiohttp.ClientSession() as http:
         agent = Agent(system, await system.create("fix"))
         first, second = await agent.session(), await agent.session()

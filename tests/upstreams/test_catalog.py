@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from rookery.wire.protocol import revisions
-from tests.support.gateway.gateway import checkout, start_gateway, view_of
+from tests.support.gateway.gateway import UNPINNED, checkout, start_gateway, view_of
 from tests.support.mcp.caller import Caller, told
 from tests.support.mcp.scripted_server import Message, ScriptedServer, ServerScript, tool
 from tests.support.requirements import requirement
@@ -27,7 +27,7 @@ async def listed(caller: Caller, one: ScriptedServer, count: int, ttl: int, *nam
 
 @requirement("hub.catalog.cached")
 async def test_a_list_that_may_not_be_kept_is_asked_for_each_time() -> None:
-    async with start_gateway(lambda scripted: {"one": scripted.server("one", silent())}) as gateway:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", silent())}, settings=UNPINNED) as gateway:
         caller = await gateway.caller("/mcp?toolsets=none")
         first = asyncio.ensure_future(caller.tools())
         one = await gateway.scripted.comes("one")

@@ -14,7 +14,7 @@ from rookery.upstreams.config.definition import Definition
 from rookery.upstreams.connect import Connector
 from tests.support.clock import let_pass
 from tests.support.daemon.process import alive, wait_dead
-from tests.support.gateway.gateway import Gateway, start_gateway, write
+from tests.support.gateway.gateway import UNSCANNED, Gateway, start_gateway, write
 from tests.support.mcp.caller import ERAS, failure, told, words
 from tests.support.mcp.client import PROGRAMS, within_limit
 from tests.support.mcp.scripted_server import Message, ServerScript, all_of, text, tool
@@ -453,7 +453,7 @@ async def test_c19_an_endless_result_fails_with_a_typed_error_and_the_next_call_
 async def test_c19_control_characters_pass_unchanged_for_programs() -> None:
     odd_text = "\x1b[31mred\x1b[0m \u202e\u2066 \U000e0041\U000e0042 \x00\x07"
     play = ServerScript(tools=[tool("odd", description=odd_text)], results={"odd": text(odd_text)})
-    async with start_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
+    async with start_gateway(lambda scripted: {"one": scripted.server("one", play)}, settings=UNSCANNED) as gateway:
         caller = await gateway.caller()
         assert (await caller.listed("tools"))[-1]["description"] == odd_text
         assert words(await caller.call("one__odd")) == odd_text

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import rookery
-from tests.support.gateway.gateway import start_gateway
+from tests.support.gateway.gateway import UNSCANNED, start_gateway
 from tests.support.http.certificates import Authority
 from tests.support.mcp.caller import ERAS, HANDSHAKE, MODERN, failure, told, words
 from tests.support.mcp.client import HttpRequest, HttpResponder, ScriptedHttpServer, SseHandler
@@ -297,7 +297,7 @@ async def test_c15_s11_a_reference_in_a_schema_is_fetched_by_nobody() -> None:
         ]
         tools = [tool(f"t{number}", outputSchema=one) | {"inputSchema": one} for number, one in enumerate(schemas)]
         play = ServerScript(tools=tools)
-        async with start_gateway(lambda scripted: {"one": scripted.server("one", play)}) as gateway:
+        async with start_gateway(lambda scripted: {"one": scripted.server("one", play)}, settings=UNSCANNED) as gateway:
             for era in ERAS:
                 caller = await gateway.caller("/mcp", era)
                 listed = {one["name"]: one for one in await caller.listed("tools")}

@@ -23,7 +23,7 @@ COMMANDS = {
     "boulder": ("rookery.cli.commands.boulder", "Boulder: keeps sessions going that stopped with work left."),
     "plugin": ("rookery.cli.commands.plugin", "Plugins: list them, show their state, run their actions."),
     "mcp": ("rookery.cli.mcp.group", "MCP servers: those of this checkout, or of all projects."),
-    "guard": ("rookery.cli.guard.group", "Approvals of content from repositories, and scans of definitions."),
+    "guard": ("rookery.cli.guard.group", "Approvals, pins and scans of definitions, and the audit."),
     "client": ("rookery.cli.commands.client", "Configs for the programs that connect to Rookery."),
     "bridge": ("rookery.cli.commands.bridge", "Serve MCP over stdio, for clients that support only stdio."),
     "model": ("rookery.cli.commands.model", "The scripted model: replays a script, so that agents run offline."),

@@ -107,8 +107,10 @@ class RunningDaemon:
         # Requests for a session wait until all services run.
         self._agents_complete = composition.workspaces.agents.restored
         self._agents_complete.clear()
-        self._audit, self._approvals = composition.audit, composition.approvals
-        self._projects, self._notifier = composition.projects, composition.upkeep.notifier
+        self._audit = composition.audit
+        self._approvals = composition.approvals
+        self._projects = composition.projects
+        self._notifier = composition.upkeep.notifier
         self._workspaces = composition.workspaces.tools
         self._http = HttpService(
             self.state,
@@ -279,7 +281,8 @@ class RunningDaemon:
 
     def _publish_log_records(self, logs: Bus) -> None:
         """Publish every log record on the `logs` bus, from any thread."""
-        loop, loop_thread = asyncio.get_running_loop(), threading.get_ident()
+        loop = asyncio.get_running_loop()
+        loop_thread = threading.get_ident()
 
         def publish_record(record: dict[str, Any]) -> None:
             if threading.get_ident() == loop_thread:

@@ -339,8 +339,11 @@ class LockFiles:
         workspaces: Workspaces,
         find_project: Callable[[Path], Path],
     ) -> None:
-        self._approvals, self._pins = approvals, pins
-        self._projects, self._workspaces, self._find_project = projects, workspaces, find_project
+        self._approvals = approvals
+        self._pins = pins
+        self._projects = projects
+        self._workspaces = workspaces
+        self._find_project = find_project
 
     async def find_pins(self, definition: Definition, checkout: Path | None) -> LockedPins | None:
         """Return the pins that the file of a checkout has for a server; None if it has none for this definition.

@@ -42,11 +42,11 @@ from rookery.guard.lock.registry import PackageRegistries
 from rookery.guard.server import KIND
 from rookery.guard.subject import Key, Subject
 from rookery.operations.agents import AgentOperations
-from rookery.operations.audit import AuditOperations
 from rookery.operations.daemon import DaemonOperations, DaemonServices
-from rookery.operations.guard import GuardOperations
+from rookery.operations.guard.approvals import GuardOperations
+from rookery.operations.guard.audit import AuditOperations
+from rookery.operations.guard.pins import PinOperations
 from rookery.operations.operation import BoundOperation, bind_operations
-from rookery.operations.pins import PinOperations
 from rookery.operations.plugins import PluginOperations
 from rookery.operations.project.files import FileOperations
 from rookery.operations.project.tasks import TaskOperations
@@ -151,7 +151,8 @@ class Composition:
         )
         self.gateway.guard.find_locked = self.locks.find_pins
         self.configs = OpenCodeConfigApprovals(self.approvals, self.projects, self.workspaces.workspaces, read_jsonc)
-        git, just = Git(spawner), JustRunner(spawner)
+        git = Git(spawner)
+        just = JustRunner(spawner)
         self.justfiles = JustfileApprovals(
             self.approvals, self.projects, self.workspaces.workspaces, just, settings.just.approval
         )
@@ -172,7 +173,8 @@ class Composition:
             self.plugin_files.read_subjects,
         )
         self.projects.hooks = ProjectApprovals(self.approvals, sources, self._on_decision)
-        sessions, agent_manager = self.sessions.sessions, self.workspaces.agents
+        sessions = self.sessions.sessions
+        agent_manager = self.workspaces.agents
         collaborators = PluginCollaborators(self.projects, agent_manager, sessions, self.gateway, self.files, events)
         self.plugins = PluginsService(settings, state, collaborators, self.plugin_files, self.builtins)
         nested = NestedFolders(state, self.projects, self.workspaces.workspaces)

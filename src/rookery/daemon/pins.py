@@ -73,7 +73,10 @@ class ServerReview:
     """The `CatalogReview` of one server."""
 
     def __init__(self, gate: PinGate, owner: PinOwner, folder: Path, find_locked: FindLocked) -> None:
-        self._gate, self._owner, self._folder, self._find_locked = gate, owner, folder, find_locked
+        self._gate = gate
+        self._owner = owner
+        self._folder = folder
+        self._find_locked = find_locked
 
     def review_stored(self, catalog: Catalog) -> Catalog | None:
         return self._gate.review_stored(self._owner, self._folder, catalog)

@@ -116,10 +116,12 @@ class ViewAudit:
     ) -> Raw | Mapping[str, Any]:
         """Await a call that was forwarded, return its result, and record how it ended."""
         began = SYSTEM_CLOCK.monotonic() if started is None else started
-        outcome, size = "failed", None
+        outcome = "failed"
+        size = None
         try:
             result = await work
-            outcome, size = ANSWERED, len(result if isinstance(result, Raw) else msgspec.json.encode(result))
+            outcome = ANSWERED
+            size = len(result if isinstance(result, Raw) else msgspec.json.encode(result))
             return result
         except InputNeeded:
             outcome = "asked"

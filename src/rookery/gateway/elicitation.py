@@ -46,8 +46,12 @@ class RoundTripCall:
     can_ask = True
 
     def __init__(self, call: Call, work: CallWork, tasks: TaskSet) -> None:
-        self.method, self.params, self.client = call.method, call.params, call.client
-        self.caller, self.owner, self.connection = call.caller, call.owner, call.connection
+        self.method = call.method
+        self.params = call.params
+        self.client = call.client
+        self.caller = call.caller
+        self.owner = call.owner
+        self.connection = call.connection
         self.conversation = call.conversation
         self.meta: Params = {}
         self.log_level: str | None = None
@@ -156,7 +160,8 @@ class RoundTripCall:
             self._timer = asyncio.get_running_loop().call_later(_BATCH_SECONDS, self._on_batch_timer)
 
     def _on_batch_timer(self) -> None:
-        self._timer, self._batch_ready = None, True
+        self._timer = None
+        self._batch_ready = True
         self._wake.set()
 
 

@@ -134,7 +134,8 @@ def _distinct(offered: Iterable[OwnedName]) -> Iterable[OwnedName]:
 
 def _join(owner: str, name: str, separator: str) -> tuple[str, bool]:
     """Return the joined name, and whether no other pair can give the same."""
-    left, right = _INVALID.sub("_", owner), _INVALID.sub("_", name)
+    left = _INVALID.sub("_", owner)
+    right = _INVALID.sub("_", name)
     joined = f"{left}{separator}{right}"
     if separator == "_":
         # OpenCode joins names like this in every case; only a real clash gets a hash.

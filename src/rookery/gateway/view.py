@@ -339,7 +339,8 @@ class View:
                 why = f"The tool {target.public} was not run: it no longer exists."
             elif current.verdict.action == "deny":
                 why = current.verdict.why
-        server, own_name = target.member.name, target.name
+        server = target.member.name
+        own_name = target.name
         if consent.reply:
             verdict = "allowed" if consent.reply == "allowed" else "denied"
             self._audit.record("ask", verdict, consent.reply, call, server, own_name, started)
@@ -398,7 +399,8 @@ class View:
 
     async def _call_with_hooks(self, call: Call, target: Target) -> Raw | Mapping[str, Any]:
         """Call a tool, and run the hooks before and after it."""
-        arguments, workspace = call.params.get("arguments", EMPTY_OBJECT), self._membership.workspace
+        arguments = call.params.get("arguments", EMPTY_OBJECT)
+        workspace = self._membership.workspace
         hook_call = ToolCall(target.member.name, target.name, target.public, arguments, workspace)
         hook_call = await self._hooks.run_before(hook_call)
         replaced = {"arguments": hook_call.arguments} if hook_call.arguments is not arguments else {}

@@ -106,7 +106,8 @@ def fingerprint_files(paths: Iterable[Path], root: Path) -> dict[str, str]:
                 size = 0
                 while data := file.read(2**20):
                     hashed.update(data)
-                    size, total = size + len(data), total + len(data)
+                    size = size + len(data)
+                    total = total + len(data)
                     if size > MAX_FILE_BYTES or total > MAX_TOTAL_BYTES:
                         raise _unapprovable(f"{name} is too large to be checked")
                 digests[name] = hashed.hexdigest()
@@ -146,7 +147,8 @@ async def server_subject(
 
     The files are read anew each time, because callers ask right before they start a server.
     """
-    root, real_place = checkout.resolve(), place.resolve()
+    root = checkout.resolve()
+    real_place = place.resolve()
     folder = root / (cwd or "")
 
     def fingerprint() -> dict[str, str]:
@@ -181,7 +183,8 @@ def read_definition(content: str) -> ServerDefinition:
     other = dict(cast(Mapping[str, Any], json.loads(content)["entry"]))
     command = _words(other.pop("command", [])) + _words(other.pop("args", []))
     environment = _pop_mapping(other, "environment") | _pop_mapping(other, "env")
-    url, cwd = str(other.pop("url", "")), str(other.pop("cwd", "") or "")
+    url = str(other.pop("url", ""))
+    cwd = str(other.pop("cwd", "") or "")
     return ServerDefinition(command, url, cwd, environment, _pop_mapping(other, "headers"), other)
 
 

@@ -72,7 +72,8 @@ class AgentOperations:
     group = "agent"
 
     def __init__(self, workspaces: WorkspaceOperations, agents: AgentManager) -> None:
-        self._workspaces, self._agents = workspaces, agents
+        self._workspaces = workspaces
+        self._agents = agents
 
     @operation(
         changes=False,

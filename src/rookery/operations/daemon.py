@@ -37,7 +37,8 @@ from rookery.workspaces.projects import Projects
 
 _EVENTS = "text/event-stream"
 # Ids of events and numbers of records have at most this many digits.
-_MAX_ID, _MAX_COUNT = 10**18 - 1, 10**9 - 1
+_MAX_ID = 10**18 - 1
+_MAX_COUNT = 10**9 - 1
 
 _EventId = Annotated[int, Meta(ge=0, le=_MAX_ID)]
 # A browser that reconnects sends this header, and the same `?since=` as at first.
@@ -120,7 +121,8 @@ class DaemonOperations:
     )
     async def report(self, caller: Caller, arguments: NoParameters) -> StatusReport:
         """The data that `rookery status --json` prints."""
-        services, daemon = self._services, self._describe()
+        services = self._services
+        daemon = self._describe()
         entries = await services.workspaces.overview.all(status=True)
         return StatusReport(
             daemon,
@@ -169,7 +171,9 @@ class DaemonOperations:
     )
     async def logs(self, caller: Caller, arguments: ReadLog) -> BusEvents:
         """The log as server-sent events, the last records first; `?level=`, `?logger=` and `?last=` limit them."""
-        levels, logger, logs = logging.getLevelNamesMapping(), arguments.logger, self._services.logs
+        levels = logging.getLevelNamesMapping()
+        logger = arguments.logger
+        logs = self._services.logs
         minimum = levels[arguments.level.upper()]
 
         def matches(event: Event) -> bool:

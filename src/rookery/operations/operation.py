@@ -282,7 +282,8 @@ def bind_operations(*groups: object, record: RecordDecision = ignore_decision) -
 
 async def authorize(operation: Operation, caller: Caller) -> None:
     """Raise RookeryError if the operation is not open to the caller."""
-    access, refusal = operation.declared.access, operation.declared.refusal
+    access = operation.declared.access
+    refusal = operation.declared.refusal
     if access in ("anyone", "workspace"):
         return
     if caller.scope is not None or caller.principal.kind != "owner":

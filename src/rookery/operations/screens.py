@@ -111,7 +111,9 @@ class ScreenOperations:
     group = "session"
 
     def __init__(self, sessions: Sessions, record_view: Callable[[str], None], save_folders: SaveFolders) -> None:
-        self._sessions, self._record_view, self._save_folders = sessions, record_view, save_folders
+        self._sessions = sessions
+        self._record_view = record_view
+        self._save_folders = save_folders
 
     @operation(
         access="workspace",

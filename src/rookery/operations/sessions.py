@@ -247,7 +247,8 @@ class SessionOperations:
     group = "session"
 
     def __init__(self, sessions: Sessions, record_view: Callable[[str], None]) -> None:
-        self._sessions, self._record_view = sessions, record_view
+        self._sessions = sessions
+        self._record_view = record_view
 
     # Life cycle
 
@@ -288,7 +289,8 @@ class SessionOperations:
 
         With both of them, the sessions of an agent that is starting are waited for.
         """
-        project, workspace = arguments.project, arguments.workspace
+        project = arguments.project
+        workspace = arguments.workspace
         if project is not None and workspace is not None and caller.scope is None:
             return await self._sessions.list_in(project, workspace)
         return [
@@ -548,7 +550,9 @@ class SessionOperations:
     def _wait(
         self, caller: Caller, session: str, condition: WaitCondition, seconds: float
     ) -> Coroutine[Any, Any, WaitResult]:
-        sessions, scope, progress = self._sessions, caller.scope, caller.progress
+        sessions = self._sessions
+        scope = caller.scope
+        progress = caller.progress
         match condition.what:
             case "message":
                 return sessions.wait_for_message(

@@ -160,7 +160,8 @@ async def describe_endpoint(workspace: Mapping[str, Any], endpoints: EndpointLoo
     """Return the addresses of a workspace's MCP server, on its own port and at the app's `url`, and its content."""
     tools = await endpoints.tools(workspace)
     app_url = f"{url}{endpoint_path(workspace['project'], workspace['name'])}/mcp"
-    state, traffic = msgspec.structs.asdict(endpoints.state(workspace)), endpoints.traffic(workspace).lines()
+    state = msgspec.structs.asdict(endpoints.state(workspace))
+    traffic = endpoints.traffic(workspace).lines()
     return EndpointStatus(**state, app_url=app_url, tools=tools, traffic=traffic)
 
 

@@ -3,11 +3,11 @@
 from typing import Any
 
 from rookery.operations.agents import AgentOperations
-from rookery.operations.audit import AuditOperations
 from rookery.operations.daemon import DaemonOperations
-from rookery.operations.guard import GuardOperations
+from rookery.operations.guard.approvals import GuardOperations
+from rookery.operations.guard.audit import AuditOperations
+from rookery.operations.guard.pins import PinOperations
 from rookery.operations.operation import BoundOperation, Operation, list_operations
-from rookery.operations.pins import PinOperations
 from rookery.operations.plugins import PluginOperations
 from rookery.operations.project.files import FileOperations
 from rookery.operations.project.tasks import TaskOperations

@@ -224,7 +224,9 @@ class WorkspaceOperations:
     def __init__(
         self, workspaces: WorkspaceService, endpoints: Callable[[], EndpointLookup], url: Callable[[], str]
     ) -> None:
-        self._workspaces, self._endpoints, self._url = workspaces, endpoints, url
+        self._workspaces = workspaces
+        self._endpoints = endpoints
+        self._url = url
 
     # All workspaces
 

@@ -111,7 +111,8 @@ class PendingAsks:
     """The open asks of all sessions, and the replies to them."""
 
     def __init__(self, index: SessionIndex, tool_asks: ToolAsks) -> None:
-        self._index, self._tool_asks = index, tool_asks
+        self._index = index
+        self._tool_asks = tool_asks
 
     def all(self) -> list[SessionAsk]:
         """Return the open asks of all sessions."""

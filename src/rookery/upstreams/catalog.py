@@ -274,7 +274,8 @@ class ServerCatalog:
         return True
 
     def _announce(self, before: Catalog | None, after: Catalog | None, kinds: Iterable[Kind] = tuple(LISTS)) -> None:
-        before, after = before or Catalog(), after or Catalog()
+        before = before or Catalog()
+        after = after or Catalog()
         changed: set[Kind] = {kind for kind in kinds if before.entries(kind) != after.entries(kind)}
         if before.instructions != after.instructions or before.withheld != after.withheld:
             # No list has them, and views learn of them with the tools.
@@ -317,7 +318,8 @@ class ServerCatalog:
         known = {problem for found in self.listed.problems.values() for problem in found} if self.listed else set[str]()
         for problem in (problem for found in listed.problems.values() for problem in found if problem not in known):
             self._log(problem)
-        self.listed, self.catalog = listed, reviewed
+        self.listed = listed
+        self.catalog = reviewed
 
     def _notify(self, kinds: set[Kind]) -> None:
         changes: set[ListKind] = {_CHANGE_OF_KIND[kind] for kind in kinds}

@@ -116,10 +116,12 @@ async def _list_server(
             async with asyncio.timeout(_MAX_SECONDS):
                 await server.connect()
             result.ms = round((SYSTEM_CLOCK.monotonic() - start) * 1000, 1)
-            catalog, listed = server.catalog, server.listed
+            catalog = server.catalog
+            listed = server.listed
             result.era = server.era
         except TimeoutError:
-            result.status, result.error = "failed", f"it did not become ready within {_MAX_SECONDS:g} s"
+            result.status = "failed"
+            result.error = f"it did not become ready within {_MAX_SECONDS:g} s"
             return ListedServer(definition, result, None, [_report_unreachable(result)])
         except RookeryError as error:
             result.status = server.status if server.status.startswith("needs") else "failed"
@@ -130,7 +132,8 @@ async def _list_server(
     result.status = "reachable"
     if catalog is None:
         return ListedServer(definition, result, None, [])
-    result.tools, result.tokens = len(catalog.tools), sum(map(estimate_tool_tokens, catalog.tools))
+    result.tools = len(catalog.tools)
+    result.tokens = sum(map(estimate_tool_tokens, catalog.tools))
     problems = [*server.redactor.warnings, *server.list_problems()]
     warnings = [Finding("warning", "listing", problem, definition.name) for problem in problems]
     warnings += [

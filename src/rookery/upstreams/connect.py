@@ -263,7 +263,8 @@ class OtherEra:
 
     async def get_client(self, main: Client) -> Client | None:
         """Return the client in the era that `main` does not have. Connect first if necessary; None if that fails."""
-        self._main, self._era = main, "handshake" if main.modern else "modern"
+        self._main = main
+        self._era = "handshake" if main.modern else "modern"
         connected = self._connection.connected
         if connected is not None and connected.modern is main.modern:
             await self._connection.stop()  # the main connection has changed its era

@@ -106,7 +106,9 @@ class RecordedChannel:
     """A transport that records each of its steps."""
 
     def __init__(self, channel: ClientTransport, name: str, record: StepRecorder) -> None:
-        self._channel, self._name, self._record = channel, name, record
+        self._channel = channel
+        self._name = name
+        self._record = record
 
     async def open(self, on_message: HandleMessage, on_lost: HandleLoss) -> None:
         await self._record.step(f"open {self._name}", self._channel.open(on_message, on_lost))
@@ -200,7 +202,8 @@ async def debug_server(
 
     With `trace`, also report the system calls that its sandbox has refused.
     """
-    record, errors = StepRecorder(definition), TailBuffer()
+    record = StepRecorder(definition)
+    errors = TailBuffer()
     recording = _RecordingConnector(
         connector.spawner,
         connector.http,
@@ -273,7 +276,9 @@ async def _probe_sign_in(record: StepRecorder, signins: SignInManager) -> None:
 async def _connect(report: DebugReport, opener: ConnectionOpener) -> None:
     client, _ = await opener.open(None, lambda notification: None)
     try:
-        report.era, report.info, report.capabilities = client.revision, client.info, client.capabilities
+        report.era = client.revision
+        report.info = client.info
+        report.capabilities = client.capabilities
         report.counts = {
             kind: await _count_entries(client, kind) for kind in LISTS if CAPABILITY[kind] in client.capabilities
         }

@@ -165,7 +165,8 @@ def _collect_references(schema: Any) -> tuple[set[str], set[str], bool]:
     """Return the anchors and references in a schema, and whether all of it was checked."""
     anchors: set[str] = set()
     references: set[str] = set()
-    nodes, pending = 0, [(schema, 0, True)]
+    nodes = 0
+    pending = [(schema, 0, True)]
     while pending:
         part, depth, is_schema = pending.pop()
         nodes += 1

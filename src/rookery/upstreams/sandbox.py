@@ -87,11 +87,13 @@ class ServerSandboxes:
         policy = add_private_folder(make_base_policy(home, environment, self.options), folder)
         # A server that serves several folders, or none in particular, gets none.
         base = None if definition.is_shared or directory == home or directory in home.parents else directory
-        write, read = expand_paths(sandbox.write, home, base), expand_paths(sandbox.read, home, base)
+        write = expand_paths(sandbox.write, home, base)
+        read = expand_paths(sandbox.read, home, base)
         linkless: Sequence[str] = ()
         if base is not None:
             # The workspace as a whole, however it is spelt, is what `find_access` says: its git folder is excepted.
-            whole, listed = str(base), write
+            whole = str(base)
+            listed = write
             write = tuple(path for path in listed if os.path.normpath(path) != whole)
             writes = sandbox.files == "workspace" or len(write) < len(listed)
             if writes or sandbox.files == "read-only" or any(os.path.normpath(path) == whole for path in read):

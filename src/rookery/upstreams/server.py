@@ -84,7 +84,9 @@ class LivenessCheck:
     """
 
     def __init__(self, tasks: TaskSet, is_busy: Callable[[], bool], fail: FailCallback) -> None:
-        self._tasks, self._busy, self._fail = tasks, is_busy, fail
+        self._tasks = tasks
+        self._busy = is_busy
+        self._fail = fail
         self._checking = False
 
     def on_call_failed(self, error: RookeryError, client: Client | None) -> None:
@@ -266,7 +268,9 @@ class Server:
         on_listed: Callable[["Server"], None] = _ignore,
         review: CatalogReview | None = None,
     ) -> None:
-        self.name, self.definition, self.directory = definition.name, definition, directory
+        self.name = definition.name
+        self.definition = definition
+        self.directory = directory
         self.status: ConnectionState | RequiredAction = "pending"
         self.error: str | None = None
         self.is_disconnected = False
@@ -281,7 +285,8 @@ class Server:
         self._last_problems: list[str] = []
         self._opener = ConnectionOpener(connector, definition, directory, checkout, self.stderr)
         self._required_action: RequiredAction | None = None
-        self._hidden, self._on_status_changed = False, on_status_changed
+        self._hidden = False
+        self._on_status_changed = on_status_changed
         self._tasks = TaskSet(f"server {definition.name}")
         known_era = stored.era if stored is not None else None
         self._connection = ReconnectingClient(self._connect, self._state_changed, known_era=known_era)

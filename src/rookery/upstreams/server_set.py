@@ -337,7 +337,8 @@ class ServerSet:
 
     def _report(self, before: Mapping[str, str]) -> None:
         """Report each status that changed. The first load of the files reports nothing."""
-        after, slots = self.statuses(), self._slots_for(None)
+        after = self.statuses()
+        slots = self._slots_for(None)
         loaded, self._loaded = self._loaded, True
         for name in [*after, *(before.keys() - after.keys())] if loaded else []:
             if name not in after:

@@ -235,8 +235,12 @@ class PreparationService:
         is_approved: ApprovalCheck,
         setup_seconds: float,
     ) -> None:
-        self._git, self._spawner, self._events = git, spawner, events
-        self._ports, self._is_approved, self._setup_seconds = ports, is_approved, setup_seconds
+        self._git = git
+        self._spawner = spawner
+        self._events = events
+        self._ports = ports
+        self._is_approved = is_approved
+        self._setup_seconds = setup_seconds
         # Makes the sandbox of a setup command.
         self.make_sandbox: MakeSetupSandbox | None = None
         self._tasks = TaskSet("preparation")

@@ -1,6 +1,5 @@
 """`rookery guard audit` and the history of approvals, with the real daemon and its real command line."""
 
-import asyncio
 import csv
 import json
 import os
@@ -13,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from rookery.guard.audit.log import AuditLog
 from rookery.system.fs import paths
 from tests.support.cli.user import at_a_terminal, user
 from tests.support.daemon.process import ROOKERY, SECONDS, Daemon, kill, rookery, up
@@ -131,15 +129,6 @@ def answer(checkout: Path, *words: str) -> None:
         assert person.ends() == 0, person.text
 
 
-async def block(state: Path) -> None:
-    """Record that a definition was blocked."""
-    log = AuditLog(state)
-    await log.start()
-    detail = {"kind": "tool", "name": "echo", "digest": "0" * 64, "by": "terminal"}
-    log.record("approval", "blocked", server="mine", tool="echo", detail=detail)
-    await log.stop()
-
-
 @requirement("guard.approve.history")
 def test_the_history_tells_who_decided_what_when_and_by_which_content(checkout: Path, daemon: Daemon) -> None:
     plugin = checkout / ".rookery" / "plugins" / "greet.py"
@@ -153,9 +142,12 @@ def test_the_history_tells_who_decided_what_when_and_by_which_content(checkout: 
     with at_a_terminal("guard", "revoke", "theirs", cwd=checkout) as person:
         assert person.ends() == 0, person.text
     assert rookery("project", "remove", "app").returncode == 0
+    assert rookery("mcp", "tools", "mine", cwd=checkout).returncode == 0
+    assert user("guard", "block", "mine", "tool:echo").returncode == 0
+    pins = json.loads(user("guard", "diff", "mine", "--json").stdout)["servers"]
+    (echo,) = [pin for server in pins for pin in server["pinned"] if pin["name"] == "echo" and pin["state"] == "pinned"]
     # It survives the daemon.
     kill(daemon.pid)
-    asyncio.run(block(daemon.state))
     up(env={"ROOKERY_HOME": os.environ["ROOKERY_HOME"]})
     history = json.loads(rookery("guard", "list", "--history", "--json").stdout)
     told = [(entry["verdict"], entry["detail"]["name"], entry["detail"]["by"]) for entry in history]
@@ -164,10 +156,10 @@ def test_the_history_tells_who_decided_what_when_and_by_which_content(checkout: 
         ("approved", "theirs", "terminal"),
         ("revoked", "theirs", "person"),
         ("revoked", plugin.name, "removing"),
-        ("blocked", "echo", "terminal"),
+        ("blocked", "echo", "person"),
     ]
     blocked = history.pop()
-    assert (blocked["server"], blocked["detail"]["digest"]) == ("mine", "0" * 64)
+    assert (blocked["server"], blocked["detail"]["digest"]) == ("mine", echo["digest"].removeprefix("sha256:"))
     for entry in history:
         assert entry["detail"]["digest"] == digests[entry["detail"]["name"]]
         assert entry["detail"]["place"] == str(checkout)

@@ -160,6 +160,9 @@ async def test_a_store_of_an_earlier_version_has_nothing_to_lose(path: Path) -> 
     with closing(sqlite3.connect(path)) as db:
         for table in ("pins", "pinned_servers", "pin_losses", "scans"):
             db.execute(f"DROP TABLE {table}")
+        # What later migrations added.
+        db.execute("ALTER TABLE stopped_agents DROP COLUMN until")
+        db.execute("ALTER TABLE switches DROP COLUMN workspace")
         db.execute("PRAGMA user_version = 10")
         db.commit()
     path.with_name(SEAL_FILE).unlink()

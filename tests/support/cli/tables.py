@@ -15,6 +15,7 @@ _ERASE = "\x1b[K"
 Tables = Mapping[str, Mapping[tuple[str, ...], list[str]]]
 WITHOUT_SESSIONS: Tables = {
     "cli/agent/show.py": {("agent", "list"): ["NAME", "NEEDS YOU"]},
+    "cli/guard/audit.py": {("guard", "audit"): ["TIME", "VERDICT"]},
     "cli/guard/group.py": {("guard", "list"): ["new", "a-server-with"]},
     "cli/mcp/check.py": {("mcp", "check"): ["a-server-with", "needs_approval", "reachable"]},
     "cli/mcp/group.py": {

@@ -38,6 +38,8 @@ from tests.support.tasks import require_no_tasks_since
 
 # For tests about servers whose lists change: with pins, what is new in them would be withheld.
 UNPINNED = Settings(guard=GuardSettings(pins="off"))
+# For tests about servers whose texts are hostile: with the scanner, they would be withheld.
+UNSCANNED = Settings(guard=GuardSettings(scan="off"))
 # The owner's token, where a gateway asks for tokens.
 OWNERS = "rk_the-owners-token"
 

@@ -326,7 +326,8 @@ class Installer:
             await child.stop()
         text = output.output.text()
         if code == 0 and _NPM_UNPACK_ERROR.search(text):
-            code, text = 1, "\n".join(_NPM_UNPACK_ERROR.findall(text))
+            code = 1
+            text = "\n".join(_NPM_UNPACK_ERROR.findall(text))
         if code != 0:
             # npm's cache and temporary files are in other folders than the packages.
             folders = (part, self._environment.get("HOME", "/"), self._environment.get("TMPDIR", "/tmp"))  # noqa: S108

@@ -169,7 +169,8 @@ class _Reader:
     """Reads the records that match, page by page."""
 
     def __init__(self, query: dict[str, str], *, start: bool) -> None:
-        self._query, self._start = query, start
+        self._query = query
+        self._start = start
         self._last = 0
 
     def read_newest(self, count: int) -> list[dict[str, Any]]:
@@ -193,7 +194,8 @@ class _Reader:
         while more:
             page = self._fetch(limit=_PAGE, after=self._last)
             yield from page["records"]
-            self._last, more = page["last"], page["more"]
+            self._last = page["last"]
+            more = page["more"]
 
     def follow(self) -> Iterator[dict[str, Any]]:
         while True:

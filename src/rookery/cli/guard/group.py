@@ -106,7 +106,7 @@ def _json(value: object) -> str:
 
 @click.group(cls=SuggestingGroup, epilog="\b\nExamples:\n  rookery guard list\n  rookery guard approve\n")
 def guard() -> None:
-    """Approvals of content from repositories, pins of what MCP servers list, scans of definitions, and the audit."""
+    """Approvals, pins and scans of definitions, and the audit."""
 
 
 guard.add_command(scan)
@@ -214,7 +214,8 @@ def approve(name: str | None, definitions: tuple[str, ...], everywhere: bool, as
     approved, declined = ask_approvals(chosen) if chosen else ([], [])
     if withheld:
         released, kept = pins.ask_releases(withheld, accept_loss=everywhere and name is None)
-        approved, declined = approved + released, declined + kept
+        approved = approved + released
+        declined = declined + kept
     if as_json:
         output.write(json.dumps({"approved": approved, "left": declined}))
     elif approved:

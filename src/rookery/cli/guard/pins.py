@@ -53,11 +53,11 @@ Examples:
 @json_option
 @no_start_option
 def diff(server: str | None, definitions: tuple[str, ...], as_json: bool, no_start: bool) -> None:
-    """Show what is withheld of MCP servers, and how it differs from what is pinned.
+    """Show what is withheld of MCP servers, and why.
 
-    Differences are shown word by word: [-removed-] and {+added+}. Invisible and bidirectional characters are shown as
-    escapes such as \\u{200b}. Also shows how servers differ from mcp.lock, without starting them. Exits with 1 if
-    anything is withheld or differs.
+    Differences from what is pinned are shown word by word: [-removed-] and {+added+}. Invisible and bidirectional
+    characters are shown as escapes such as \\u{200b}. Also shows how servers differ from mcp.lock, without starting
+    them. Exits with 1 if anything is withheld or differs.
     """
     pins = load_pins(no_start)
     servers = [entry for entry in pins["servers"] if server in (None, entry["name"])]
@@ -106,7 +106,10 @@ def block(server: str, definitions: tuple[str, ...], as_json: bool, no_start: bo
 @json_option
 @no_start_option
 def trust(server: str, additions: bool, as_json: bool, no_start: bool) -> None:
-    """Let a server add definitions without asking you. Changes of those that are pinned are still withheld."""
+    """Let a server add definitions without asking you.
+
+    Changes of those that are pinned are still withheld.
+    """
     entries = _select(load_pins(no_start), server)
     if additions:
         with Terminal() as terminal:
@@ -210,7 +213,8 @@ def format_server(entry: dict[str, Any], stream: TextIO) -> list[str]:
 
 
 def _format_part(part: dict[str, str], paint: Callable[[str, str], str]) -> str:
-    text, change = part["text"], part["change"]
+    text = part["text"]
+    change = part["change"]
     if change == "same":
         half = _MOST_SAME // 2
         return text if len(text) <= _MOST_SAME else f"{text[:half]} … {text[-half:]}"

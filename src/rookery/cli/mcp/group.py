@@ -69,7 +69,9 @@ def _summarize_problems(record: dict[str, Any]) -> str:
 
 def summarize_guard(record: dict[str, Any]) -> list[str]:
     """Return how much of a server is withheld, and how much the scanner has found in it."""
-    withheld, findings, name = record["withheld"], record["findings"], record["name"]
+    withheld = record["withheld"]
+    findings = record["findings"]
+    name = record["name"]
     texts: list[str] = []
     if withheld:
         texts.append(f"{withheld} withheld: rookery guard diff {shlex.quote(name)}")

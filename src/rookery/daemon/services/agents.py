@@ -90,8 +90,11 @@ def list_agent_servers(server_set: ServerSet) -> AgentServers:
 def _list_off(server_set: ServerSet, conversation: str | None) -> ConversationServers:
     """Return what an agent is offered because of other conversations, and is off in this one."""
     membership = ServerSetMembership(server_set, lambda _: lambda server, tool, public: ALLOWED)
-    rules, offered = membership.rules(None, conversation), membership.rules(None, ALL_CONVERSATIONS)
-    own, off, tools = set(server_set.servers(None, conversation)), list[str](), list[str]()
+    rules = membership.rules(None, conversation)
+    offered = membership.rules(None, ALL_CONVERSATIONS)
+    own = set(server_set.servers(None, conversation))
+    off = list[str]()
+    tools = list[str]()
     for server in server_set.servers(None, ALL_CONVERSATIONS):
         if server not in own:
             off.append(server.name)

@@ -156,7 +156,8 @@ class HttpService:
     def _listen_unix(self, limits: HttpLimits) -> Listener:
         bound = bind_unix(self.socket_file)
         self._socket_identity = _read_file_id(self.socket_file)
-        authenticate, identify = make_socket_authenticator(ANYBODY), self.callers.authenticator_for_socket
+        authenticate = make_socket_authenticator(ANYBODY)
+        identify = self.callers.authenticator_for_socket
         return Listener(bound, wrap_with_peer_context(self.app), authenticate, limits, self.shares, identify=identify)
 
     def has_socket(self) -> bool:

@@ -44,7 +44,8 @@ class TaskSlots:
     """Limits the processes that clients with a workspace's token start by its tasks."""
 
     def __init__(self, count: int) -> None:
-        self.running, self.reading = asyncio.Semaphore(count), asyncio.Semaphore(count)
+        self.running = asyncio.Semaphore(count)
+        self.reading = asyncio.Semaphore(count)
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,10 @@ class WorkspaceFiles:
     """The open files and tasks of one workspace. `folder_id` distinguishes its folder from another at the same path."""
 
     def __init__(self, workspace: Workspace, root: SandboxRoot, folder_id: FolderId, slots: TaskSlots) -> None:
-        self.workspace, self.root, self.folder_id, self.slots = workspace, root, folder_id, slots
+        self.workspace = workspace
+        self.root = root
+        self.folder_id = folder_id
+        self.slots = slots
         self.real_path = root.path.resolve()
         self.failures = FailureLog()
         self.running = TaskSet(f"just in {workspace.name}")
@@ -202,7 +206,8 @@ class FilesService:
         self.justfiles = justfiles
         self.context_sources = context_sources
         self.workspaces = workspaces
-        self.task_seconds, self._tasks_each = settings.just.seconds, settings.just.tasks_each
+        self.task_seconds = settings.just.seconds
+        self._tasks_each = settings.just.tasks_each
         self._task_environment = EnvironmentFilter.parse("just.env", settings.just.env)
         self._denied = DenyRules(
             files=(*DENIED_FILES, *_patterns(settings.files.secret)),

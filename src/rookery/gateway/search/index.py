@@ -23,7 +23,8 @@ _FIELD_WEIGHTS = {
 # How soon the repetition of a word stops adding to the score.
 _SATURATION = 2.0
 # The weight of a synonym of the requested word, and of a word with the same beginning.
-_SYNONYM_WEIGHT, _PREFIX_WEIGHT = 0.5, 0.7
+_SYNONYM_WEIGHT = 0.5
+_PREFIX_WEIGHT = 0.7
 _MIN_PREFIX_LENGTH = 4
 # A description may be very long; its beginning says what the tool is for.
 _MAX_TEXT_LENGTH = 2048

@@ -52,7 +52,8 @@ class SearchableView(View):
 
     async def find(self, call: Call, question: str, limit: int) -> ToolMatches:
         """Return the tools that match a question of the caller."""
-        session, conversation = call.session, await self._find_conversation(call)
+        session = call.session
+        conversation = await self._find_conversation(call)
         await self._wait_for_members(session, conversation)
         table = self._table(session, conversation)
         if self._indexed is None or self._indexed[0] is not table:

@@ -88,10 +88,13 @@ class Archive:
 
     def prune(self, db: Db, series: Series, oldest: float | None, max_bytes: int) -> None:
         """Remove the oldest blocks: those that ended before `oldest`, and those beyond `max_bytes`."""
-        ends, size = self._ends.get(series, SeriesEnds()), self._bytes.get(series, 0)
+        ends = self._ends.get(series, SeriesEnds())
+        size = self._bytes.get(series, 0)
         if size <= max_bytes and oldest is None:
             return
-        removed, start, last = 0, ends.start, None
+        removed = 0
+        start = ends.start
+        last = None
         rows = db.execute(
             "SELECT first, count, until, length(records), link FROM blocks WHERE series = ? ORDER BY first", (series,)
         )
@@ -99,7 +102,9 @@ class Archive:
             if size <= max_bytes and (oldest is None or until >= oldest):
                 break
             size -= length + _BLOCK_BYTES
-            removed, start, last = removed + count, link, first
+            removed = removed + count
+            start = link
+            last = first
         rows.close()
         if last is None:
             return
@@ -141,7 +146,8 @@ def search(db: Db, wanted: AuditFilter, position: int, limit: int, *, backwards:
         ),
     )
     found: list[AuditRecord] = []
-    size, reached = 0, position
+    size = 0
+    reached = position
     try:
         for first, count, data in rows:
             records = _read_records(first, count, data, wanted)
@@ -184,14 +190,16 @@ class ChainCheck:
         """Check a bounded part of the chain; return whether that was the last."""
         ends, seal = read_ends(db, self.series)
         if self._link is None:
-            self._link, self.removed = ends.start, ends.removed
+            self._link = ends.start
+            self.removed = ends.removed
             if seal is not None and not ends.is_sealed(self.keys, self.series, seal):
                 self._add(0, 0, "the ends of this series were changed")
         size = 0
         for block in _read_blocks(db, self.series, self._last):
             if not block.fits(self.keys, self.series, self._link):
                 self._add(block.first, block.last, "records were changed, removed or inserted here")
-            self._link, self._last = block.link, block.last
+            self._link = block.link
+            self._last = block.last
             self.records += block.count
             size += len(block.records)
             if size >= _STEP_BYTES:

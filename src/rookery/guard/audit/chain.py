@@ -113,7 +113,8 @@ def encode_block(
     records = [(numbers.setdefault(origin, len(numbers)), *fields) for origin, fields in rows]
     times: list[float] = [fields[0] for _, fields in rows]
     data = msgspec.json.encode((list(numbers), records))
-    since, until = min(times), max(times)
+    since = min(times)
+    until = max(times)
     link = keys.link("block", series, previous, first, len(rows), repr(since), repr(until), data)
     return Block(first, len(rows), since, until, data, link)
 

@@ -91,7 +91,8 @@ class AuditLog:
         self._decisions: list[_Row] = []
         self._records_calls = self._limits.calls
         self._is_waiting = False
-        self._wake, self._hurry = asyncio.Event(), asyncio.Event()
+        self._wake = asyncio.Event()
+        self._hurry = asyncio.Event()
         # Followers wait for the next write.
         self._written: asyncio.Future[None] | None = None
         self._lock = asyncio.Lock()
@@ -179,7 +180,8 @@ class AuditLog:
             return
         now = self._now()
         size, hash_ = (None, None) if arguments is None else (len(arguments), self._hash(arguments))
-        time, ms = self._clock.wall() - (now - started), round((now - started) * 1000, 3)
+        time = self._clock.wall() - (now - started)
+        ms = round((now - started) * 1000, 3)
         fields = (round(time, 3), event, verdict, outcome, ms, size, result_bytes, hash_)
         self._calls.append((_as_tuple(origin), fields))
         self._wake_writer()
@@ -273,7 +275,8 @@ class AuditLog:
             )
             step = await self._store.read(read)
             found += step.records
-            position, done = step.position, step.done
+            position = step.position
+            done = step.done
         return found, position, done
 
     async def wait(self, wanted: AuditFilter, limit: int, after: int, seconds: float) -> AuditPage:
@@ -349,13 +352,19 @@ class AuditLog:
     async def _write(self) -> bool:
         """Write what waits, and return whether that succeeded."""
         keys = await self._try_open()
-        answered, calls, decisions = self._answered, self._calls, self._decisions
-        self._answered, self._calls, self._decisions = [], [], []
-        lost, offset = self._lost, self._clock.wall() - self._now()
+        answered = self._answered
+        calls = self._calls
+        decisions = self._decisions
+        self._answered = []
+        self._calls = []
+        self._decisions = []
+        lost = self._lost
+        offset = self._clock.wall() - self._now()
         if keys is None or self._archive is None:
             self._keep_waiting(answered, calls, decisions)
             return False
-        archive, has_gap = self._archive, bool(lost) or self._failure is not None
+        archive = self._archive
+        has_gap = bool(lost) or self._failure is not None
         if has_gap:
             decisions.insert(0, self._describe_gap(lost))
         now = self._now()
@@ -388,7 +397,8 @@ class AuditLog:
         RECORDED.add(by=len(calls) + len(decisions))
         if has_gap:
             logger.warning("the audit is written again; %d records were lost", lost)
-            self._failure, self._lost = None, self._lost - lost
+            self._failure = None
+            self._lost = self._lost - lost
         if changed:
             self._add_problem(
                 "another program changed the audit while it was in use; see: rookery guard audit --verify"
@@ -397,7 +407,8 @@ class AuditLog:
 
     def _keep_waiting(self, answered: list[_AnsweredCall], calls: list[_Row], decisions: list[_Row]) -> None:
         """Keep records that could not be written before those that came meanwhile, and drop what is too much."""
-        self._answered, self._calls = answered + self._answered, calls + self._calls
+        self._answered = answered + self._answered
+        self._calls = calls + self._calls
         self._decisions = decisions + self._decisions
         for waiting in (self._answered, self._calls, self._decisions):
             self._count_as_lost(max(0, len(waiting) - _MAX_WAITING))
@@ -436,7 +447,8 @@ class AuditLog:
         except (RookeryError, OSError) as error:
             self._report_failure(error if isinstance(error, RookeryError) else RookeryError("store-failed", str(error)))
             return None
-        self._keys, self._archive = keys, archive
+        self._keys = keys
+        self._archive = archive
         if broken:
             self._add_problem("the audit was changed from outside; see: rookery guard audit --verify")
             self._decisions.append(_describe_change(self._clock.wall()))

@@ -184,7 +184,8 @@ def _compare_packages(locked: LockedServer, current: CurrentServer) -> Iterator[
     for key in sorted(old.keys() | new.keys()):
         if key in current.unresolved:
             continue
-        was, now = old.get(key), new.get(key)
+        was = old.get(key)
+        now = new.get(key)
         yield from _compare_package(name, key, was, now)
 
 
@@ -201,9 +202,12 @@ def _compare_package(
 
 
 def _compare_pins(locked: LockedServer, current: CurrentServer) -> Iterator[Drift]:
-    name, pins = current.locked.name, current.locked.pins
+    name = current.locked.name
+    pins = current.locked.pins
     for key in sorted(locked.pins.keys() | pins.keys()):
-        old, new, subject = locked.pins.get(key), pins.get(key), " ".join(filter(None, key))
+        old = locked.pins.get(key)
+        new = pins.get(key)
+        subject = " ".join(filter(None, key))
         if old == new:
             continue
         content = _show_content(current.contents.get(key, b""))

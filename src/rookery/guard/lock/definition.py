@@ -61,7 +61,8 @@ def _is_relevant(option: str, value: Any) -> bool:
 def _list_hidden(written: Any, redacted: Any) -> Iterator[Any]:
     """Yield the values that were hidden, in the order of their keys."""
     if isinstance(written, dict) and isinstance(redacted, dict):
-        values, shown = cast(dict[str, Any], written), cast(dict[str, Any], redacted)
+        values = cast(dict[str, Any], written)
+        shown = cast(dict[str, Any], redacted)
         for key in sorted(values):
             yield from _list_hidden(values[key], shown.get(key))
     elif isinstance(written, list) and isinstance(redacted, list):

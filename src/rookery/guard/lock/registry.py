@@ -47,7 +47,9 @@ class PackageRegistries:
     def __init__(
         self, spawner: Spawner, environment: Mapping[str, str], find_npm: Callable[[str], Sequence[str]]
     ) -> None:
-        self._spawner, self._environment, self._find_npm = spawner, environment, find_npm
+        self._spawner = spawner
+        self._environment = environment
+        self._find_npm = find_npm
         self._semaphore = asyncio.Semaphore(_MAX_PARALLEL)
 
     async def resolve(self, requests: Iterable[PackageRequest]) -> dict[PackageRequest, ResolvedPackage]:

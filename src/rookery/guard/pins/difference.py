@@ -35,7 +35,8 @@ class FieldDifference(msgspec.Struct, frozen=True):
 
 def compare_definitions(old: bytes | None, new: bytes) -> list[FieldDifference]:
     """Return the fields that differ; all of them if there is no old definition."""
-    before, after = _flatten(old) if old is not None else {}, _flatten(new)
+    before = _flatten(old) if old is not None else {}
+    after = _flatten(new)
     places = [*after, *(place for place in before if place not in after)]
     differences = [
         FieldDifference(escape_invisible(place), compare_words(before.get(place, ""), after.get(place, "")))
@@ -53,7 +54,8 @@ def compare_definitions(old: bytes | None, new: bytes) -> list[FieldDifference]:
 
 def compare_words(old: str, new: str) -> list[DifferencePart]:
     """Return both texts in one: what is kept, removed and added, in whole words."""
-    before, after = _WORDS.findall(old), _WORDS.findall(new)
+    before = _WORDS.findall(old)
+    after = _WORDS.findall(new)
     if len(before) > _MOST_WORDS or len(after) > _MOST_WORDS:
         return [part for part in (_part("removed", [old]), _part("added", [new])) if part.text]
     parts: list[DifferencePart] = []

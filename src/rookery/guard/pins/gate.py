@@ -66,7 +66,9 @@ class PinGate:
     def __init__(
         self, pins: PinStore, reports: ReportStore, options: GateOptions, on_withheld: WithheldCallback
     ) -> None:
-        self.pins, self.reports, self.options = pins, reports, options
+        self.pins = pins
+        self.reports = reports
+        self.options = options
         self._on_withheld = on_withheld
         self._notes: dict[PinOwner, Mapping[DefinitionKey, Sequence[ScanFinding]]] = {}
         self._locks: defaultdict[PinOwner, asyncio.Lock] = defaultdict(asyncio.Lock)

@@ -310,7 +310,8 @@ def _read(db: _Db) -> tuple[bool, dict[PinOwner, ServerPins]]:
     for row in db.execute(
         "SELECT name, place, program, kind, definition, digest, state, by, reason FROM pins"
     ).fetchall():
-        server, key = servers.get(PinOwner(*row[:3])), DefinitionKey(*row[3:5])
+        server = servers.get(PinOwner(*row[:3]))
+        key = DefinitionKey(*row[3:5])
         if server is None:
             continue
         digest, state, by, reason = row[5:]

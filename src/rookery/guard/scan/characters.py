@@ -71,7 +71,9 @@ def _find_hidden(text: str) -> Iterator[Oddity]:
     right_to_left = _RIGHT_TO_LEFT.search(text) is not None
     balanced = right_to_left and _is_balanced(text)
     for match in _ODD.finditer(text):
-        start, end, run = match.start(), match.end(), match.group()
+        start = match.start()
+        end = match.end()
+        run = match.group()
         if start in flags:
             continue
         if _CONTROL.search(run):
@@ -105,7 +107,8 @@ def _is_ideograph(text: str, position: int) -> bool:
 def _is_at_home(text: str, start: int, end: int, right_to_left: bool) -> bool:
     """Return whether an invisible character is one that writing needs at its place."""
     run = text[start:end]
-    before, after = text[start - 1 : start], text[end : end + 1]
+    before = text[start - 1 : start]
+    after = text[end : end + 1]
     if run == "\u200d":
         # Joiners build emoji, and letters of scripts that join.
         return (bool(before and after) and ord(before) > 0x8FF) or _joins(before)

@@ -161,7 +161,8 @@ _ACTS = (
 @cache
 def load_vocabularies() -> tuple[Vocabulary, Vocabulary]:
     """Return the English vocabulary, and that of the other languages."""
-    english, foreign = Vocabulary(), Vocabulary()
+    english = Vocabulary()
+    foreign = Vocabulary()
     concept = 0
     for line in files("rookery.guard.scan").joinpath("concepts.txt").read_text(encoding="utf-8").splitlines():
         if not line or line.startswith("#"):
@@ -194,7 +195,9 @@ def _add_foreign(vocabulary: Vocabulary, term: str, concept: int) -> None:
 def _add_english(vocabulary: Vocabulary, term: str, concept: int) -> None:
     match = _TERM.fullmatch(term)
     assert match is not None, term
-    word, kind, irregular = match["word"], match["kind"], match["irregular"]
+    word = match["word"]
+    kind = match["kind"]
+    irregular = match["irregular"]
     if kind is None:
         # A phrase in a class of acts starts with a verb, in the form of a command; other words have no form.
         vocabulary.add_word(word, concept, Form.BASE if " " in word and concept & _ACTS else 0)

@@ -98,7 +98,8 @@ class ReportStore:
             logger.warning("the findings of earlier scans cannot be read: %s", error)
 
     async def _save(self, server: str, scanned: Mapping[str, tuple[ScanFinding, ...]]) -> None:
-        rules, now = compute_rules_version(), self._clock.wall()
+        rules = compute_rules_version()
+        now = self._clock.wall()
         rows = [(server, digest, rules, msgspec.json.encode(findings), now) for digest, findings in scanned.items()]
         statement = "INSERT OR REPLACE INTO scans VALUES (?, ?, ?, ?, ?)"
         try:

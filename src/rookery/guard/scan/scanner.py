@@ -180,7 +180,8 @@ def _cut(text: str) -> str:
 def _describe(definition: Definition) -> tuple[int, frozenset[str]]:
     """Return what a definition says it is about: the classes and the words of its name and its first sentence."""
     value = _get_fields(definition.value)
-    description, title = value.get("description"), value.get("title")
+    description = value.get("description")
+    title = value.get("title")
     words = split_identifier(definition.name)
     mask = 0
     texts = [" ".join(words), title if isinstance(title, str) else ""]

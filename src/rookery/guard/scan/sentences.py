@@ -60,7 +60,9 @@ class Sentence:
     __slots__ = ("end", "foreign", "forms", "index", "is_mention", "mask", "masks", "start", "text", "words")
 
     def __init__(self, index: int, start: int) -> None:
-        self.index, self.start, self.end = index, start, start
+        self.index = index
+        self.start = start
+        self.end = start
         self.words: list[str] = []
         self.masks: list[int] = []
         self.forms: list[int] = []
@@ -113,7 +115,8 @@ class Sentence:
             return 0
         strong = False
         for before in range(position - 1, max(position - 11, -1), -1):
-            mask, word = self.masks[before], self.words[before]
+            mask = self.masks[before]
+            word = self.words[before]
             if mask & _BREAK:
                 if mask & _C.QUOTE:
                     continue
@@ -155,8 +158,10 @@ def split_sentences(text: str) -> list[Sentence]:
         following = Sentence(len(sentences) + bool(sentence.words), starts[-kept] if kept else end)
         rest: tuple[list[Entry], list[int], int, int] = ([], [], 0, 0)
         if kept:
-            following.words, following.masks = sentence.words[-kept:], sentence.masks[-kept:]
-            following.forms, rest = sentence.forms[-kept:], (entries[-kept:], starts[-kept:], local, strange)
+            following.words = sentence.words[-kept:]
+            following.masks = sentence.masks[-kept:]
+            following.forms = sentence.forms[-kept:]
+            rest = (entries[-kept:], starts[-kept:], local, strange)
         if sentence.words:
             sentence.end = end
             if strange > local and (strange >= 2 or len(sentence.words) < 4):
@@ -187,7 +192,8 @@ def split_sentences(text: str) -> list[Sentence]:
         word = value.lower().replace("\u2019", "'")
         if kind == "word":
             entry = english[word]
-            mask, forms = entry.mask, entry.forms
+            mask = entry.mask
+            forms = entry.forms
             if not mask and not entry.phrases and "-" in word:
                 for part in word.split("-"):
                     mask |= english[part].mask
@@ -200,18 +206,27 @@ def split_sentences(text: str) -> list[Sentence]:
             elif not word.isascii():
                 strange += 3 if ord(max(word)) > 0x24F else 1
         elif kind == "break":
-            entry, mask, forms = _NOTHING, _BREAK, 0
+            entry = _NOTHING
+            mask = _BREAK
+            forms = 0
         elif kind == "quote":
-            entry, mask, forms = _NOTHING, _BREAK | _C.QUOTE, 0
+            entry = _NOTHING
+            mask = _BREAK | _C.QUOTE
+            forms = 0
         elif kind == "address":
-            entry, mask, forms = _NOTHING, _C.ADDRESS, 0
+            entry = _NOTHING
+            mask = _C.ADDRESS
+            forms = 0
             if _SECRET_PATH.search(word) and not word.startswith(("http", "mailto")) and "@" not in word:
                 mask |= _C.SECRET | _C.PATH
         elif kind == "path":
-            entry, forms = _NOTHING, 0
+            entry = _NOTHING
+            forms = 0
             mask = _C.PATH | _C.SECRET if _SECRET_PATH.search(word) else 0
         else:
-            entry, mask, forms = _NOTHING, _C.IDENTIFIER, 0
+            entry = _NOTHING
+            mask = _C.IDENTIFIER
+            forms = 0
             if _SECRET_NAME.search(value):
                 mask |= _C.SECRET
             if word in ("system_prompt", "conversation_history", "chat_history", "message_history"):

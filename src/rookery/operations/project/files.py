@@ -70,7 +70,8 @@ def _present_file(file: FileContent) -> ContentBlocks:
     meta = {"path": file.path, "size": file.size, "media_type": file.media_type, "encoding": file.encoding}
     if file.encoding is None:
         return ContentBlocks([_present_data(file)], {"rookery/file": meta})
-    meta["first_line"], meta["last_line"] = file.first_line, file.last_line
+    meta["first_line"] = file.first_line
+    meta["last_line"] = file.last_line
     content: list[dict[str, Any]] = [{"type": "text", "text": file.text}]
     if file.cut or file.encoding != "utf-8":
         encoding = f"encoding {file.encoding}" if file.encoding != "utf-8" else ""
@@ -118,7 +119,9 @@ class FileOperations:
     group = "file"
 
     def __init__(self, workspaces: WorkspaceService, files: ProjectFiles, git: Git) -> None:
-        self._workspaces, self._files, self._git = workspaces, files, git
+        self._workspaces = workspaces
+        self._files = files
+        self._git = git
 
     @operation(
         access="workspace",

@@ -139,7 +139,8 @@ class TaskOperations:
     group = "task"
 
     def __init__(self, workspaces: WorkspaceService, source: TaskSource) -> None:
-        self._workspaces, self._source = workspaces, source
+        self._workspaces = workspaces
+        self._source = source
 
     @operation(
         access="workspace",

@@ -203,7 +203,8 @@ class ServerSelector:
         find_conversation: Callable[[str], Awaitable[tuple[Path, str]]],
     ) -> None:
         self.hub = hub
-        self._find_folder, self._find_conversation = find_folder, find_conversation
+        self._find_folder = find_folder
+        self._find_conversation = find_conversation
 
     async def select(self, caller: Caller, arguments: ForConversation) -> ServerSelection:
         """Return the selected servers. A conversation has those of its own workspace."""
@@ -213,7 +214,8 @@ class ServerSelector:
         # An agent that does not run has no sessions, but may have had switches for them.
         workspace = self.hub.switches.find_conversation(session)
         if workspace is not None:
-            directory, conversation = Path(workspace), session
+            directory = Path(workspace)
+            conversation = session
         else:
             try:
                 directory, conversation = await self._find_conversation(session)
@@ -265,7 +267,9 @@ class ServerOperations:
     group = "server"
 
     def __init__(self, selector: ServerSelector, search_tokens: int) -> None:
-        self._selector, self._hub, self._search_tokens = selector, selector.hub, search_tokens
+        self._selector = selector
+        self._hub = selector.hub
+        self._search_tokens = search_tokens
 
     @operation(
         changes=False,

@@ -94,7 +94,8 @@ class LockOperations:
     group = "lock"
 
     def __init__(self, selector: ServerSelector, registries: PackageRegistries) -> None:
-        self._selector, self._registries = selector, registries
+        self._selector = selector
+        self._registries = registries
 
     @property
     def _hub(self) -> Hub:
@@ -111,7 +112,8 @@ class LockOperations:
         except RookeryError as error:
             if arguments.servers or error.code != "invalid-lock":
                 raise
-            text, old = "", dict[str, LockedServer]()
+            text = ""
+            old = dict[str, LockedServer]()
             notes.append(LockProblem("", f"the old file was not used: {error.message}"))
         names = _choose_servers(server_set, old, arguments.servers)
         listed = await self._list_servers(server_set, names)
@@ -302,7 +304,8 @@ def _describe_server(
     requests: Sequence[PackageRequest],
     resolved: Mapping[PackageRequest, ResolvedPackage],
 ) -> CurrentServer:
-    definition, catalog = server.definition, server.listed
+    definition = server.definition
+    catalog = server.listed
     listed = list_seen(catalog, folder) if catalog is not None else []
     answers = [resolved[request] for request in requests if request in resolved]
     packages = {answer.package.key: answer.package for answer in answers if answer.package is not None}

@@ -68,7 +68,9 @@ class SignInOperations:
     group = "signin"
 
     def __init__(self, selector: ServerSelector) -> None:
-        self._selector, self._hub, self._signins = selector, selector.hub, selector.hub.signins
+        self._selector = selector
+        self._hub = selector.hub
+        self._signins = selector.hub.signins
 
     @operation(
         rest=RestRoute("POST", _LOGIN_PATH, (202,)),
@@ -85,7 +87,8 @@ class SignInOperations:
         if not 0 < arguments.seconds <= _MAX_SECONDS:
             message = f"seconds must be greater than 0 and at most {_MAX_SECONDS:g}"
             raise RookeryError("invalid-input", message, "send a number in that range as seconds")
-        name, session = arguments.name, arguments.session
+        name = arguments.name
+        session = arguments.session
         definition = await self._find_definition(caller, arguments)
         directory = await self._selector.find_directory(caller, arguments)
         # Whether the server requires a sign-in is known only after a connection.

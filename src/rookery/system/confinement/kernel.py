@@ -26,10 +26,15 @@ from rookery.system.confinement.rules import FILE_RIGHTS, ConfinementRules, Kern
 from rookery.system.confinement.seccomp import find_architecture
 from rookery.system.errors import RookeryError
 
-_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_CREATE_RULESET = 444
+_ADD_RULE = 445
+_RESTRICT_SELF = 446
 _QUERY_VERSION = 1
-_PATH_BENEATH, _NET_PORT = 1, 2
-_SET_NO_NEW_PRIVS, _SET_SECCOMP, _DROP_CAPABILITY = 38, 22, 24
+_PATH_BENEATH = 1
+_NET_PORT = 2
+_SET_NO_NEW_PRIVS = 38
+_SET_SECCOMP = 22
+_DROP_CAPABILITY = 24
 _SECCOMP_FILTER = 2
 # The capabilities that a root user's programs keep: over files of other users, to change the user, and for low ports.
 _KEPT_CAPABILITIES = {0, 1, 3, 4, 6, 7, 10}

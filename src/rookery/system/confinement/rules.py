@@ -11,8 +11,10 @@ from rookery.system.confinement.seccomp import Architecture, build_filter
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _REMOVE_DIR, _REMOVE_FILE = (1 << bit for bit in range(6))
 _MAKE_CHAR, _MAKE_DIR, _MAKE_REG, _MAKE_SOCK, _MAKE_FIFO, _MAKE_BLOCK = (1 << bit for bit in range(6, 12))
 _MAKE_SYM, _REFER, _TRUNCATE, _IOCTL_DEV = (1 << bit for bit in range(12, 16))
-_BIND_TCP, _CONNECT_TCP = 1, 2
-_SCOPE_ABSTRACT_UNIX, _SCOPE_SIGNAL = 1, 2
+_BIND_TCP = 1
+_CONNECT_TCP = 2
+_SCOPE_ABSTRACT_UNIX = 1
+_SCOPE_SIGNAL = 2
 
 # How many of these rights each ABI knows.
 _RIGHTS_BY_ABI = (0, 13, 14, 15, 15, 16)

@@ -11,17 +11,27 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-_LOAD, _AND, _IF_EQUAL, _IF_AT_LEAST, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
+_LOAD = 0x20
+_AND = 0x54
+_IF_EQUAL = 0x15
+_IF_AT_LEAST = 0x35
+_RETURN = 0x06
 _ALLOW = 0x7FFF0000
 _REFUSE = 0x00050001  # with EPERM
 # Offsets in `struct seccomp_data`; of an argument, the low half on a little-endian machine.
-_NUMBER_OFFSET, _ARCHITECTURE_OFFSET, _ARGUMENT_OFFSETS = 0, 4, (16, 24, 32, 40)
+_NUMBER_OFFSET = 0
+_ARCHITECTURE_OFFSET = 4
+_ARGUMENT_OFFSETS = (16, 24, 32, 40)
 _X32_BIT = 0x40000000
 
 _WHOLE_ARGUMENT = 0xFFFFFFFF
 
-AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
-SOCK_STREAM, SOCK_SEQPACKET = 1, 5
+AF_UNIX = 1
+AF_INET = 2
+AF_INET6 = 10
+AF_NETLINK = 16
+SOCK_STREAM = 1
+SOCK_SEQPACKET = 5
 # The type of a socket, without the flags that can be given with it.
 _SOCKET_TYPE = 0xF
 # Protocols that connect to TCP ports without being TCP for Landlock: DCCP, SCTP, SMC, QUIC and multipath TCP.
@@ -29,7 +39,8 @@ _OTHER_PROTOCOLS = (33, 132, 256, 261, 262)
 # Connects while it sends, and no rule of Landlock sees that.
 _MSG_FASTOPEN = 0x20000000
 # ioctl requests that type into a terminal, as if its user had.
-_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_TIOCSTI = 0x5412
+_TIOCLINUX = 0x541C
 
 
 @dataclass(frozen=True)

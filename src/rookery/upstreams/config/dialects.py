@@ -332,7 +332,8 @@ def _parse_timeouts(values: Mapping[str, Any], base: Timeouts, per_second: float
     defaults = {"startup": base.startup, "catalog": base.catalog, "execution": base.execution}
     if set(values) - set(defaults):
         raise error
-    least, most = 0.001 * per_second, _MAX_TIMEOUT_SECONDS * per_second
+    least = 0.001 * per_second
+    most = _MAX_TIMEOUT_SECONDS * per_second
     return Timeouts(
         **{
             name: seconds if values.get(name) is None else check_range(values[name], least, most, 0, error) / per_second
@@ -385,18 +386,17 @@ def _enabled_agrees(values: Any) -> bool:
 
 
 def _enabled(fields: EntryFields) -> bool:
-    enabled, disabled = fields.boolean("enabled"), fields.boolean("disabled")
+    enabled = fields.boolean("enabled")
+    disabled = fields.boolean("disabled")
     if not _enabled_agrees(fields):
         raise EntryError('"enabled" and "disabled" contradict each other', fields.at("disabled"), "remove one of them")
     return not disabled if enabled is None else enabled
 
 
 def _tools(fields: EntryFields) -> tuple[tuple[str, bool], ...]:
-    value, lists, rules = (
-        fields.get("tools"),
-        [key for key in _INCLUDED_TOOLS_KEYS if key in fields],
-        list[tuple[str, bool]](),
-    )
+    value = fields.get("tools")
+    lists = [key for key in _INCLUDED_TOOLS_KEYS if key in fields]
+    rules = list[tuple[str, bool]]()
     if isinstance(value, dict):
         by_wildcard = cast("dict[str, Any]", value)
         rules += by_wildcard.items()
@@ -534,12 +534,15 @@ class _FileParser:
     """Parses the servers of one file."""
 
     def __init__(self, text: str, file: Source, substitution: Substitution) -> None:
-        self._text, self._file, self._substitution = text, file, substitution
+        self._text = text
+        self._file = file
+        self._substitution = substitution
         self._line_ends = [match.start() for match in re.finditer("\n", text)]
         self._parsed = ParsedFile()
 
     def parse(self, root: Object) -> ParsedFile:
-        dialect, seen = self._file.dialect, dict[str, Member]()
+        dialect = self._file.dialect
+        seen = dict[str, Member]()
         if dialect == "rookery":
             self._parsed.permissions = read_permissions(root, self._text, self._file.path, self._file.place)
         if dialect != "opencode" and root.get(CONTAINER_KEYS[dialect]) is None:
@@ -567,7 +570,8 @@ class _FileParser:
         return bisect.bisect_left(self._line_ends, at) + 1
 
     def _parse_entry(self, member: Member, base: Timeouts) -> None:
-        name, parsed = member.name, self._parsed
+        name = member.name
+        parsed = self._parsed
         if problem := find_name_problem(name):
             self._report(member.start, f"the name {name[:40]!r} of a server {problem}", "choose another name")
             return
@@ -594,7 +598,8 @@ class _FileParser:
         base: Timeouts,
     ) -> EntryNotes:
         """Add the definition or the override of an entry, and return notes on its unused parts."""
-        parsed, unresolved = self._parsed, list(self._substitution.unresolved)
+        parsed = self._parsed
+        unresolved = list(self._substitution.unresolved)
         first = f"{unresolved[0].message}; {unresolved[0].remedy}".removesuffix("; ") if unresolved else ""
         if is_override(both[0]):
             override, notes = build_override(node, both, source)
@@ -605,7 +610,8 @@ class _FileParser:
             except EntryError:
                 if not unresolved:
                     raise
-                definition, notes = _build_unresolved(name, node, both, source), []
+                definition = _build_unresolved(name, node, both, source)
+                notes = []
             parsed.definitions[name] = msgspec.structs.replace(definition, unresolved=first)
         for error in unresolved:
             self._report(error.at, f'the server "{name}": {error.message}', error.remedy, name)
@@ -619,7 +625,9 @@ class _FileParser:
     def _report(
         self, at: int, message: str, remedy: str = "", server: str | None = None, *, note: bool = False
     ) -> None:
-        problems, path, line = self._parsed.problems, self._file.path, self._line(at)
+        problems = self._parsed.problems
+        path = self._file.path
+        line = self._line(at)
         if len(problems) < _MAX_PROBLEMS:
             problems.append(ConfigProblem(path, line, message, remedy, server, note))
         elif len(problems) == _MAX_PROBLEMS:

@@ -24,7 +24,8 @@ from rookery.upstreams.config.jsonc import (
 )
 from rookery.upstreams.config.sources import ConfigFile, list_config_files, load_file, read_config_text
 
-_USER_FILE_MODE, _PROJECT_FILE_MODE = 0o600, 0o644
+_USER_FILE_MODE = 0o600
+_PROJECT_FILE_MODE = 0o644
 
 _DIALECT_BY_NAME: Mapping[str, Dialect] = {
     "opencode.json": "opencode",
@@ -124,7 +125,8 @@ def _edit_file(file: ConfigFile, edit: Callable[[str], str]) -> None:
     try:
         text = read_config_text(file)
     except (FileNotFoundError, NotADirectoryError):
-        new, text = True, ""
+        new = True
+        text = ""
     except (OSError, UnicodeDecodeError) as error:
         raise RookeryError(
             "invalid-input", f"{file.path} cannot be read: {describe_error(error)}", "check the file first"

@@ -129,7 +129,8 @@ class _Parser:
         self._values += 1
         if depth > _MAX_DEPTH or self._values > _MAX_VALUES:
             raise self._error(f"nested deeper than {_MAX_DEPTH}, or more than {_MAX_VALUES} values")
-        start, first = self._at, self._text[self._at : self._at + 1]
+        start = self._at
+        first = self._text[self._at : self._at + 1]
         if first == "{":
             return self._object(depth)
         if first == "[":
@@ -138,7 +139,8 @@ class _Parser:
         return Scalar(start, self._at, value)
 
     def _object(self, depth: int) -> Object:
-        start, members = self._at, list[Member]()
+        start = self._at
+        members = list[Member]()
         self._at += 1
         while not self._skip_closing("}", start, more=not members or members[-1].comma is not None):
             at = self._at
@@ -155,7 +157,9 @@ class _Parser:
         return Object(start, self._at, tuple(members))
 
     def _array(self, depth: int) -> Array:
-        start, items, more = self._at, list[Node](), True
+        start = self._at
+        items = list[Node]()
+        more = True
         self._at += 1
         while not self._skip_closing("]", start, more=more):
             items.append(self._value(depth + 1))
@@ -211,13 +215,15 @@ class _Parser:
 
 def insert_member(text: str, root: Node, target: Object, name: str, value: Any) -> str:
     """Return the text with a new member at the end of `target`, an object of `root`."""
-    newline, unit = _newline(text), _indent_unit(text, root)
+    newline = _newline(text)
+    unit = _indent_unit(text, root)
     if not target.members:
         outer = _indent(text, target.start)
         member = _render({name: value}, newline, outer, unit, wide=True)
         inner = text[target.start + 1 : target.end - 1].rstrip()
         return text[: target.start + 1] + inner + member[1:] + text[target.end :]
-    first, last = target.members[0], target.members[-1]
+    first = target.members[0]
+    last = target.members[-1]
     comma, end = ("", last.comma + 1) if last.comma is not None else (",", last.value.end)
     trailing = "" if comma else ","
     if not _leads_line(text, first.start):
@@ -232,7 +238,8 @@ def insert_member(text: str, root: Node, target: Object, name: str, value: Any) 
 
 def replace_value(text: str, root: Node, member: Member, value: Any) -> str:
     """Return the text with another value for `member`, on several lines if the old value was."""
-    start, end = member.value.start, member.value.end
+    start = member.value.start
+    end = member.value.end
     wide = "\n" in text[start:end]
     rendered = _render(value, _newline(text), _indent(text, member.start), _indent_unit(text, root), wide=wide)
     return text[:start] + rendered + text[end:]
@@ -240,9 +247,11 @@ def replace_value(text: str, root: Node, member: Member, value: Any) -> str:
 
 def remove_member(text: str, target: Object, member: Member) -> str:
     """Return the text without `member` of `target`. Comments around it are kept, because people wrote them."""
-    before, after = text[: member.start], text[member.value.end :]
+    before = text[: member.start]
+    after = text[member.value.end :]
     if member.comma is not None:
-        between, after = text[member.value.end : member.comma], text[member.comma + 1 :]
+        between = text[member.value.end : member.comma]
+        after = text[member.comma + 1 :]
         after = (between if between.strip() else "") + after
     elif (index := target.members.index(member)) > 0:
         # The new last member gets no comma either: not every parser accepts a trailing one.

@@ -133,7 +133,9 @@ async def watch_config(configuration: LiveConfig, on_changed: ChangeCallback, *,
 
     Directories that come into use later are watched from then on.
     """
-    wake, touched, watched = asyncio.Event(), set[Path](), set[Path]()
+    wake = asyncio.Event()
+    touched = set[Path]()
+    watched = set[Path]()
 
     def on_files_changed(files: Set[Path]) -> None:
         touched.update(files)

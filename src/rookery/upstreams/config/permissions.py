@@ -30,7 +30,8 @@ class Permissions(msgspec.Struct, frozen=True):
 
 def read_permissions(root: Object, text: str, path: str, place: ConfigLevel) -> Permissions:
     """Return the rules of one file. A project may hide tools, but not show tools that its user hides."""
-    permission, tools = root.get("permission"), root.get("tools")
+    permission = root.get("permission")
+    tools = root.get("tools")
     entries: tuple[PermissionEntry, ...] = ()
     if permission is not None:
         entries = (PermissionEntry(to_python(permission.value), path, find_line(text, permission.start)),)

@@ -59,7 +59,9 @@ class Substitution:
     def _text(self, text: str, at: int) -> tuple[str, str]:
         """Replace the placeholders in a text. Inserted values are data and are not searched for placeholders."""
         pattern = _PLACEHOLDERS.get(self.dialect)
-        full, written, end = list[str](), list[str](), 0
+        full = list[str]()
+        written = list[str]()
+        end = 0
         for match in pattern.finditer(text) if pattern else ():
             kind, name = (part for part in match.groups() if part is not None)
             value = self._value(kind, name, at)

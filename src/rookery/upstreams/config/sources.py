@@ -150,7 +150,9 @@ def merge_files(sources: Iterable[LoadedFile]) -> ServerConfig:
 
     Entries of higher sources that only set options change it. Those of the lowest source are applied first.
     """
-    config, names, overrides = ServerConfig([], [], []), set[str](), dict[str, list[EntryOverride]]()
+    config = ServerConfig([], [], [])
+    names = set[str]()
+    overrides = dict[str, list[EntryOverride]]()
     for loaded in sources:
         config.problems += loaded.problems
         config.permissions = loaded.parsed.permissions.after(config.permissions)
@@ -171,7 +173,8 @@ def merge_files(sources: Iterable[LoadedFile]) -> ServerConfig:
 
 
 def _note_override(name: str, override: EntryOverride, *, is_defined: bool) -> ConfigProblem:
-    source, what = override.source, "turned off" if override.turns_off else "changed"
+    source = override.source
+    what = "turned off" if override.turns_off else "changed"
     if is_defined or override.turns_off:
         state = f"{what} here" if is_defined else f"{what} here, but defined nowhere"
         return ConfigProblem(source.path, source.line, f'the server "{name}" is {state}', "", name, note=True)

@@ -69,7 +69,8 @@ class GrantStore:
             write_secret(self._file(target), msgspec.json.encode(_StoredGrant(target.name, grant)))
         except OSError as error:
             raise self._storage_error("stored", target, error) from error
-        before, self._grants[target] = self._grants.get(target), grant
+        before = self._grants.get(target)
+        self._grants[target] = grant
         self._forget_secrets(before, grant)
 
     def remove(self, target: SignInTarget) -> None:
@@ -128,11 +129,14 @@ class Credentials:
         run_request: Callable[[HelperRequest], Awaitable[Outcome]],
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.target, self.terms = target, terms
+        self.target = target
+        self.terms = terms
         self.last_challenge: AuthChallenge | None = None
         # Whether a sign-in would have a client; None if that has not been checked yet.
         self.registrable: bool | None = None
-        self._grants, self._send, self._clock = grants, run_request, clock
+        self._grants = grants
+        self._send = run_request
+        self._clock = clock
         self._tasks = TaskSet(f"sign-in {target.name}")
         self._renewing: asyncio.Task[bool] | None = None
         self._failures = 0
@@ -152,7 +156,10 @@ class Credentials:
     def set_grant(self, grant: Grant) -> None:
         """Store and use a new grant."""
         self._grants.put(self.target, grant)
-        self.last_challenge, self.registrable, self._failures, self._retry_at = None, True, 0, 0.0
+        self.last_challenge = None
+        self.registrable = True
+        self._failures = 0
+        self._retry_at = 0.0
         self._schedule_renewal(grant)
 
     def remove_grant(self) -> None:

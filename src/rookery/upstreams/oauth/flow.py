@@ -44,7 +44,8 @@ class SdkStorage:
     """The storage of the SDK. A configured client takes precedence over a registered one."""
 
     def __init__(self, request: HelperRequest) -> None:
-        grant, terms = request.grant, request.terms
+        grant = request.grant
+        terms = request.terms
         self.tokens = OAuthToken.model_validate(grant.tokens) if grant is not None else None
         client: dict[str, Any] = grant.client if grant is not None else {}
         if terms.client_id is not None:
@@ -59,7 +60,8 @@ class SdkStorage:
         return self.tokens
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        self.tokens, self.renewed = tokens, True
+        self.tokens = tokens
+        self.renewed = True
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         return self.client
@@ -70,7 +72,8 @@ class SdkStorage:
 
 def restore_context(context: OAuthContext, storage: SdkStorage, grant: Grant) -> None:
     """Restore the state of the SDK as after a sign-in whose token has expired."""
-    context.current_tokens, context.client_info = storage.tokens, storage.client
+    context.current_tokens = storage.tokens
+    context.client_info = storage.client
     context.oauth_metadata = OAuthMetadata.model_validate(grant.metadata) if grant.metadata else None
     if grant.resource:
         context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(grant.resource)
@@ -79,14 +82,17 @@ def restore_context(context: OAuthContext, storage: SdkStorage, grant: Grant) ->
 
 def build_grant(context: OAuthContext, storage: SdkStorage, request: HelperRequest, issuer: str) -> Grant:
     """Return the grant that the SDK obtained."""
-    tokens, client = storage.tokens, context.client_info
+    tokens = storage.tokens
+    client = context.client_info
     assert tokens is not None and client is not None
     client_fields = _dump(client)
     if request.terms.client_id is not None:
         client_fields.setdefault("issuer", issuer)  # from now on the client belongs to this issuer only
     if request.terms.client_secret is not None:
         client_fields.pop("client_secret", None)  # it remains in the user's configuration only
-    lifetime, metadata, resource = tokens.expires_in, context.oauth_metadata, context.protected_resource_metadata
+    lifetime = tokens.expires_in
+    metadata = context.oauth_metadata
+    resource = context.protected_resource_metadata
     return Grant(
         server=request.url,
         issuer=issuer,
@@ -122,7 +128,10 @@ class SignInFlow:
         on_message: Callable[[SignInStep | BrowserPrompt], None],
         callback: CallbackServer,
     ) -> None:
-        self._request, self._rules, self._on_message, self._callback = request, rules, on_message, callback
+        self._request = request
+        self._rules = rules
+        self._on_message = on_message
+        self._callback = callback
         self._storage = SdkStorage(request)
         # Whether the authorization server has rejected a request for tokens.
         self._rejected = False
@@ -244,7 +253,8 @@ class SignInFlow:
 
     async def _on_authorization_url(self, url: str) -> None:
         """Check and report the address that a person must open."""
-        client, issuer_metadata = self._context.client_info, self._context.oauth_metadata
+        client = self._context.client_info
+        issuer_metadata = self._context.oauth_metadata
         if self._request.terms.client_id is not None and self._client_id() != self._request.terms.client_id:
             raise RookeryError(
                 "sign-in-failed",

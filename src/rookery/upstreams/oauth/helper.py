@@ -37,7 +37,9 @@ class HelperProcess:
     """A process that runs one request. It gets everything on stdin: no token is in its arguments or environment."""
 
     def __init__(self, spawner: Spawner, folder: Path, proxies: ProxySettings) -> None:
-        self._spawner, self._folder, self._proxies = spawner, folder, proxies
+        self._spawner = spawner
+        self._folder = folder
+        self._proxies = proxies
         self._child: Child | None = None
 
     async def run(self, request: HelperRequest, on_message: MessageCallback = lambda message: None) -> Outcome:

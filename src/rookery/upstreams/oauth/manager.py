@@ -124,7 +124,9 @@ class SignInManager:
         self.on_changed: SignInCallback = lambda subject, stays: None
         # Called when a login has ended or a sign-in was removed, with the reason of a failure.
         self.on_ended: Callable[[SignInTarget, SignInVerdict, str], None] = lambda target, verdict, why: None
-        self._folder, self._spawner, self._proxies = folder, spawner, proxies
+        self._folder = folder
+        self._spawner = spawner
+        self._proxies = proxies
         self._grants = GrantStore(folder / "sign-in")
         self._credentials: dict[tuple[SignInTarget, Terms], Credentials] = {}
         self._attempts: dict[SignInTarget, LoginAttempt] = {}

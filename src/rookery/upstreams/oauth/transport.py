@@ -37,7 +37,9 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
     ) -> None:
         self._rules = rules
         self._refusals = [refusal]
-        self._on_request, self._before, self._after = on_request, before, after
+        self._on_request = on_request
+        self._before = before
+        self._after = after
         # The same certificates as in the daemon.
         self._ssl_context = ssl.create_default_context()
         # One for each proxy, and one without.
@@ -49,7 +51,8 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         if REFUSED_EXTENSION in request.extensions:
             return self._refusals.pop() if self._refusals else httpx2.Response(204)
         self._before(request)
-        what, url = f"{request.method} {_without_query(request.url)}", str(request.url)
+        what = f"{request.method} {_without_query(request.url)}"
+        url = str(request.url)
         try:
             async with asyncio.timeout(_SECONDS):
                 status, headers, body = await self._send(request, await self._addresses(url))

@@ -397,7 +397,8 @@ class _PostedRequest:
             self._continue_in_task()
 
     def _read(self) -> None:
-        response, transport = self._response, self._transport
+        response = self._response
+        transport = self._transport
         if response is None or (response.status == 0 and response.error is None):
             return
         if response.status != 200 or response.error is not None:

@@ -42,7 +42,8 @@ def find_topics(passage: Passage) -> Iterator[Match]:
     for sentence in passage.sentences:
         if sentence.foreign or sentence.is_mention or not (passage.is_prose or sentence.index):
             continue
-        text, mask = sentence.text, sentence.mask
+        text = sentence.text
+        mask = sentence.mask
         for rule, classes, check in _CHECKS:
             if has_all(mask, classes) and check(sentence, passage, text):
                 yield match_sentence(rule, sentence)

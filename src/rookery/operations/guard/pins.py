@@ -145,8 +145,12 @@ class PinOperations:
         record: RecordDecision = ignore_decision,
     ) -> None:
         self._record = record
-        self._gate, self._pins, self._selector, self._events = gate, gate.pins, selector, events
-        self._on_changed, self._find_owner = on_changed, find_owner
+        self._gate = gate
+        self._pins = gate.pins
+        self._selector = selector
+        self._events = events
+        self._on_changed = on_changed
+        self._find_owner = find_owner
 
     @operation(access="socket", changes=False, rest=RestRoute("GET", "/api/guard/pins"), absent=_NO_LIST)
     async def list(self, caller: Caller, arguments: NoParameters) -> PinsList:
@@ -251,7 +255,13 @@ class PinOperations:
         """Record a decision in the audit: about each definition, or about the server."""
         about = [(key.kind, key.name, digest) for key, digest in digests.items()]
         for kind, name, digest in about or [("mcp-server", arguments.name, "")]:
-            detail = {"kind": kind, "name": name, "place": arguments.place, "digest": digest, "by": by}
+            detail = {
+                "kind": kind,
+                "name": name,
+                "place": arguments.place,
+                "digest": digest.rpartition(":")[2],
+                "by": by,
+            }
             self._record("approval", verdict, server=arguments.name, detail=detail)
 
     async def _publish(

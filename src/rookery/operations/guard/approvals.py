@@ -64,8 +64,11 @@ class GuardOperations:
         on_changed: Callable[[Key], Awaitable[None]],
         on_approved: Callable[[Subject], Awaitable[None]],
     ) -> None:
-        self._approvals, self._events = approvals, events
-        self._list_subjects, self._on_changed, self._on_approved = list_subjects, on_changed, on_approved
+        self._approvals = approvals
+        self._events = events
+        self._list_subjects = list_subjects
+        self._on_changed = on_changed
+        self._on_approved = on_approved
 
     @operation(access="socket", changes=False, rest=RestRoute("GET", "/api/guard/approvals"), absent=_NO_LIST)
     async def approvals(self, caller: Caller, arguments: NoParameters) -> ApprovalList:
@@ -96,7 +99,8 @@ class GuardOperations:
     @operation(access="terminal", rest=RestRoute("POST", "/api/guard/approve"), absent=_NO_DECISION)
     async def approve(self, caller: Caller, arguments: Approve) -> ApprovalGiven:
         """Approve the content with this digest; only for a person at a terminal, over the Unix socket."""
-        key, digest = Key(arguments.kind, arguments.place, arguments.name), arguments.digest
+        key = Key(arguments.kind, arguments.place, arguments.name)
+        digest = arguments.digest
         subjects = [candidate for candidate in await self._list_subjects() if candidate.key == key]
         if not subjects:
             raise _not_found(key, "waits for approval")

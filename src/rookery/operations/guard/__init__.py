@@ -1,0 +1,1 @@
+"""The operations of the guard: approvals, pins and the audit."""
