@@ -19,6 +19,7 @@ from tests.support.cli.user import at_a_terminal, user
 from tests.support.daemon.process import Daemon, rookery
 from tests.support.mcp.caller import Caller, Message, failure, words
 from tests.support.requirements import requirement
+from tests.support.store import take_migrations_back
 from tests.support.workspaces.service import git, make_repository
 
 pytestmark = pytest.mark.anyio
@@ -382,13 +383,11 @@ async def test_a_store_of_an_earlier_version_keeps_its_approvals_and_its_project
 
 
 def _as_an_earlier_version_left_it(state: Path) -> None:
-    """Take the newest migration back, and seal the approvals alone."""
+    """Take migrations back, and seal the approvals alone."""
     from rookery.guard.seal import compute_mark
 
     with closing(sqlite3.connect(state / "rookery.db")) as db:
-        db.executescript(
-            "DROP TABLE registrations; DROP TABLE approval_losses; ALTER TABLE approvals DROP COLUMN by;"
-            "PRAGMA user_version=8;"
-        )
+        take_migrations_back(db, 8)
         rows = db.execute("SELECT kind, place, name, digest, content, at FROM approvals").fetchall()
     (state / "approvals.seal").write_text(compute_mark(rows) + "\n")
+    (state / "pins.seal").unlink()

@@ -18,6 +18,7 @@ from tests.support.gateway.gateway import Gateway, checkout, start_gateway, view
 from tests.support.mcp.changing_server import NAME, READ
 from tests.support.mcp.scripted_server import ServerScript, tool
 from tests.support.requirements import requirement
+from tests.support.store import take_migrations_back
 
 
 def definition(place: Any = "user", line: int = 1, command: str = "notes") -> Definition:
@@ -85,13 +86,7 @@ async def test_c08_a_store_of_an_earlier_version_is_sealed_at_the_first_start() 
         pass
     store = paths.store_file(paths.state_folder())
     with closing(sqlite3.connect(store)) as db:
-        for table in ("pins", "pinned_servers", "pin_losses", "scans"):
-            db.execute(f"DROP TABLE {table}")
-        # What later migrations added.
-        db.execute("ALTER TABLE stopped_agents DROP COLUMN until")
-        db.execute("ALTER TABLE switches DROP COLUMN workspace")
-        db.execute("PRAGMA user_version = 10")
-        db.commit()
+        take_migrations_back(db, 10)
     store.with_name(SEAL_FILE).unlink()
     store.with_name("token").write_text("a daemon has run here", encoding="utf-8")
     for _ in range(2):

@@ -156,7 +156,7 @@ COMMANDS: dict[str, Command] = {
     "guard digest": READS,
     "guard list": READS,
     "guard revoke": Command(None, ("justfile",)),
-    "guard scan": Command(2, alone=2),
+    "guard scan": READS,
     "client install": Command(None, ("cursor",)),
     "client print": Command(words=("claude-desktop", "--transport", "bridge"), alone=0),
     "bridge": Command(None, ("--workspace", "fix"), TASK),

@@ -265,3 +265,20 @@ async def refused(store: Store) -> RookeryError:
         with pytest.raises(RookeryError) as caught:
             await store.open()
     return caught.value
+
+
+# How to take each migration of the store back, newest first.
+_TAKEN_BACK = (
+    (14, "ALTER TABLE switches DROP COLUMN workspace"),
+    (13, "ALTER TABLE stopped_agents DROP COLUMN until"),
+    (12, "DROP TABLE scans"),
+    (11, "DROP TABLE pins; DROP TABLE pinned_servers; DROP TABLE pin_losses"),
+    (10, "DROP TABLE catalogs"),
+    (9, "DROP TABLE registrations; DROP TABLE approval_losses; ALTER TABLE approvals DROP COLUMN by"),
+)
+
+
+def take_migrations_back(db: sqlite3.Connection, version: int) -> None:
+    """Make a store one of an earlier schema."""
+    steps = [script for number, script in _TAKEN_BACK if number > version]
+    db.executescript(";".join([*steps, f"PRAGMA user_version = {version};"]))

@@ -13,6 +13,7 @@ from rookery.guard.pins.store import SEAL_FILE, PinChanges, PinStore, make_seal
 from rookery.guard.seal import Seal
 from rookery.system.errors import RookeryError
 from rookery.system.store import Store
+from tests.support.store import take_migrations_back
 
 pytestmark = pytest.mark.anyio
 
@@ -158,13 +159,7 @@ async def test_a_store_of_an_earlier_version_has_nothing_to_lose(path: Path) -> 
     async with opened(path):
         pass
     with closing(sqlite3.connect(path)) as db:
-        for table in ("pins", "pinned_servers", "pin_losses", "scans"):
-            db.execute(f"DROP TABLE {table}")
-        # What later migrations added.
-        db.execute("ALTER TABLE stopped_agents DROP COLUMN until")
-        db.execute("ALTER TABLE switches DROP COLUMN workspace")
-        db.execute("PRAGMA user_version = 10")
-        db.commit()
+        take_migrations_back(db, 10)
     path.with_name(SEAL_FILE).unlink()
     async with opened(path) as (pins, store):
         assert not await pins.are_lost() and store.problems == []
