@@ -358,10 +358,20 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+def cited_by_bars() -> set[str]:
+    """Return the rows that bars of benches cite: a row that is a figure is proved there."""
+    return {
+        node.value
+        for path in (ROOT / "bench").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in rows()
+    }
+
+
 def test_every_row_of_a_finished_milestone_is_cited() -> None:
     wanted = {id_ for id_, row in rows().items() if row["milestone"] in FINISHED}
     assert wanted
-    assert not wanted - set(cited())
+    assert not wanted - set(cited()) - cited_by_bars()
 
 
 def test_every_cited_row_exists() -> None:

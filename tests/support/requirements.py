@@ -21,6 +21,9 @@ FINISHED = (
     "hub",
     "mend",
     "operations",
+    "servers",
+    "guard",
+    "sandbox",
 )
 
 
