@@ -137,6 +137,7 @@ WORDS: dict[str, list[str]] = {
     "session new": ["other"],
     "session wait": ["ses_any", "--message", "any"],
     "ws exec": ["other", "--", "true"],
+    "guard trust": ["other", "--additions"],
     "ws rm": ["other", "--force"],
     "ws trash purge": ["--all", "--yes"],
 }

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from tests.support.gateway.gateway import checkout, start_gateway, view_of, write
+from tests.support.gateway.gateway import UNSCANNED, checkout, start_gateway, view_of, write
 from tests.support.mcp.caller import ERAS, HANDSHAKE, MODERN, failure, told, words
 from tests.support.mcp.scripted_server import ScriptedServer, ServerScript, all_of, text, tool
 from tests.support.requirements import requirement
@@ -137,7 +137,10 @@ async def test_c12_every_public_name_leads_to_its_own_server_and_tool() -> None:
             tools=[*(tool(name) for name in names), tool("c"), tool(""), {"inputSchema": {}}, tool("y" * 2000)]
         )
 
-    async with start_gateway(lambda scripted: {name: scripted.server(name, play()) for name in servers}) as gateway:
+    # One of the names imitates another with a letter of another script.
+    async with start_gateway(
+        lambda scripted: {name: scripted.server(name, play()) for name in servers}, settings=UNSCANNED
+    ) as gateway:
         for query in ("", "?names=opencode", "?prefix=conflict", "?prefix=never", "?prefix=never&names=opencode"):
             caller = await gateway.caller(f"/mcp{query}")
             listed = [name for name in await caller.tools() if name != "hub_list_servers"]

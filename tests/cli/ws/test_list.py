@@ -50,6 +50,8 @@ def test_every_table_fits_80_columns_and_shows_who_needs_the_user(misconfigured:
     assert (
         rookery("project", "add", str(make_repository(state / "src" / f"another-application-{LONG}"))).returncode == 0
     )
+    # A record for the audit.
+    assert rookery("config", "set", "log.level", "debug").returncode == 0
     shown = show_tables(WITHOUT_SESSIONS, project)
     # What does not fit goes on in the next line, and nothing of it is lost.
     said = json.loads(rookery("status", "--json").stdout)["daemon"]

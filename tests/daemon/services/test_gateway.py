@@ -216,6 +216,7 @@ async def test_what_changes_is_told_over_the_standing_stream_of_a_real_connectio
             while await client.tools() != [f"fresh-{era}"]:
                 seen += 1
                 await client.hears("notifications/tools/list_changed", seen + 1)
+            assert await client.tools() == [f"fresh-{era}"]
             await client.close()
 
 

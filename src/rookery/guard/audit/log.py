@@ -450,7 +450,8 @@ class AuditLog:
         self._keys = keys
         self._archive = archive
         if broken:
-            self._add_problem("the audit was changed from outside; see: rookery guard audit --verify")
+            files = f"{self._store.path.name} or {self._key_file.name}"
+            self._add_problem(f"the audit was changed from outside, in {files}; see: rookery guard audit --verify")
             self._decisions.append(_describe_change(self._clock.wall()))
         if not self.is_new and not is_begun:
             self._add_problem(f"the audit in {self._store.path} was removed or replaced; a new one has begun")

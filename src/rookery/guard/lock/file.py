@@ -23,6 +23,7 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 import msgspec
 
 from rookery.guard.pins.definition import DefinitionKey, PinKind
+from rookery.system.causes import explain_os_error
 from rookery.system.errors import RookeryError
 from rookery.system.fs.atomic import read_beneath, write_beneath
 
@@ -266,5 +267,8 @@ def write_lock(directory: Path, text: str) -> None:
     folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         write_beneath(folder, LOCK_FILE, text.encode(), replace=True)
+    except OSError as error:
+        # The name alone does not say which folder.
+        raise explain_os_error(OSError(error.errno, error.strerror), directory / LOCK_FILE) or error from error
     finally:
         os.close(folder)
