@@ -424,7 +424,9 @@ class View:
         target = target or await self._find_after_start(call, conversation, "prompts", name)
         if target is None:
             if (withheld := self._find_withheld(call, "prompt", name)) is not None:
+                self._audit.record("prompt", "denied", "withheld", call, withheld[0], withheld[1].name)
                 raise results.wire_error(describe_withheld(*withheld))
+            self._audit.record("prompt", "denied", "not-found", call, None, name)
             raise self._not_found(call, "prompt", name)
         work = self._relayed(call, target.member, target.name)
         return await self._audit.follow("prompt", call, target.member.name, target.name, work)
@@ -537,6 +539,7 @@ class View:
         """Raise if a server has a resource only by what is withheld: a skill, a template, or all of it."""
         withheld = self._table(call.session).find_withheld_uri(member, uri)
         if withheld is not None:
+            self._audit.record("resource", "denied", "withheld", call, member.name, uri)
             raise results.wire_error(describe_withheld(member.name, withheld))
 
     async def _resource(self, call: Call, conversation: str | None, uri: str) -> tuple[CatalogProvider, str] | None:
